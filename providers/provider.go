@@ -1,0 +1,110 @@
+// Package providers is what a sandbox engine must be able to do. Each engine lives one
+// folder below and knows only this package; daemon/sandboxes is the only user.
+package providers
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+)
+
+// Provider creates and ends sandboxes on one engine. Errors are of package internal/errs.
+// Every method may be called from many goroutines. After a crash of the daemon, List is
+// the truth: what it returns exists, and Delete removes it and everything it had.
+type Provider interface {
+	// Name is the provider's registered name.
+	Name() string
+	// Create starts a sandbox: afterwards its runtime process is running (not yet ready).
+	// On error nothing of it remains. AlreadyExists if the id is taken; NotFound
+	// (ImageNotFound) without its image; Unsupported for what the engine cannot do.
+	Create(ctx context.Context, spec Spec) (Handle, error)
+	// Get returns the handle of a sandbox that exists, running or not; NotFound else.
+	Get(ctx context.Context, id string) (Handle, error)
+	// List returns every sandbox of this daemon, also half-made ones.
+	List(ctx context.Context) ([]Status, error)
+	// Delete kills every process of the sandbox and removes all it had on the host.
+	// Deleting what does not exist is no error.
+	Delete(ctx context.Context, id string) error
+	// Watch tells of sandboxes whose main process ended, until ctx ends; the channel
+	// is then closed. Events are hints: one may be missing or come twice.
+	Watch(ctx context.Context) (<-chan Exit, error)
+	// Close releases the connection to the engine; sandboxes go on.
+	Close() error
+}
+
+// Handle is one sandbox.
+type Handle interface {
+	// ID is the sandbox id.
+	ID() string
+	// Dial connects to the runtime's socket. What answers is under the sandbox's control.
+	Dial(ctx context.Context) (net.Conn, error)
+}
+
+// Imager is a provider that has images.
+type Imager interface {
+	// ImportArchive imports an OCI or docker archive; name overrides the names inside if not empty.
+	ImportArchive(ctx context.Context, name string, archive io.Reader) ([]Image, error)
+	// ImportRootFS makes an image of one layer from a tar of a root file system.
+	ImportRootFS(ctx context.Context, name string, rootfs io.Reader) (Image, error)
+	// ListImages returns all images in the order of their names.
+	ListImages(ctx context.Context) ([]Image, error)
+}
+
+// Spec is what to create.
+type Spec struct {
+	ID      string
+	Image   string // empty only for engines without images
+	Project *Dir   // nil = none
+	Env     map[string]string
+	Limits  Limits
+	// Token is the runtime's secret. It reaches the runtime over its standard input only.
+	Token string
+}
+
+// Dir is a host directory that was opened and checked for the caller. A provider mounts
+// or uses the open descriptor, never the path, so that it cannot be swapped.
+type Dir struct {
+	Path string // for messages
+	FD   int    // O_PATH|O_DIRECTORY; owned by the caller of Create, valid during Create
+}
+
+// Limits bound a sandbox. A provider that cannot enforce one that is set refuses it (Unsupported).
+type Limits struct {
+	CPUs        float64 // 0 = none
+	MemoryBytes int64   // 0 = none
+	PIDs        int64   // 0 = none
+}
+
+// Image is an image of an engine.
+type Image struct {
+	Name      string
+	Digest    string
+	SizeBytes int64
+	Created   time.Time
+}
+
+// Status is what the engine knows of a sandbox.
+type Status struct {
+	ID      string
+	Running bool
+	Exit    *Exit // set once its main process ended, if known
+}
+
+// ExitReason is why a sandbox's main process ended.
+type ExitReason string
+
+// The reasons.
+const (
+	Exited    ExitReason = "EXITED"
+	Killed    ExitReason = "KILLED"
+	OOMKilled ExitReason = "OOM_KILLED"
+	Lost      ExitReason = "LOST"
+)
+
+// Exit tells that a sandbox's main process ended.
+type Exit struct {
+	ID     string
+	Reason ExitReason
+	Code   int // exit code, or the negative signal number
+}

@@ -1,0 +1,55 @@
+package providers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Config is what every provider gets.
+type Config struct {
+	// StateDir is a directory of the provider's own, made with mode 0700.
+	StateDir string
+	// Instance names this daemon on a shared engine: resources of others are never touched.
+	Instance string
+	// RuntimePath is the agentix-runtime binary.
+	RuntimePath string
+	// ContainerdAddress is the socket of containerd.
+	ContainerdAddress string
+	// InsecureProcessAsRoot lets the process provider run as root.
+	InsecureProcessAsRoot bool
+	Logger                *slog.Logger
+}
+
+// Constructor opens a provider. It fails with the reason if the engine cannot be used here.
+type Constructor func(ctx context.Context, cfg Config) (Provider, error)
+
+var (
+	registryMu sync.Mutex
+	registry   = map[string]Constructor{}
+)
+
+// Register adds a provider under its name; called from init. It panics on a second of one name.
+func Register(name string, c Constructor) {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	if _, taken := registry[name]; taken {
+		panic("providers: registered twice: " + name)
+	}
+	registry[name] = c
+}
+
+// Open opens the provider registered under name.
+func Open(ctx context.Context, name string, cfg Config) (Provider, error) {
+	registryMu.Lock()
+	c, ok := registry[name]
+	names := slices.Sorted(maps.Keys(registry))
+	registryMu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("unknown provider %q; known are %v", name, names)
+	}
+	return c(ctx, cfg)
+}

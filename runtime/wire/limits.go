@@ -1,0 +1,25 @@
+package wire
+
+// The limits of the project, in one table. Each has its unit; each refusal names its limit.
+const (
+	MaxFrameBytes     = 268435456 // 256 MiB: one worker frame; keep equal to _agentix_worker.framing.MAX_FRAME_BYTES
+	MaxMessageBytes   = 268435456 // 256 MiB: one WebSocket message, either way
+	MaxArgumentsBytes = 268431360 // 256 MiB - 4 KiB: arguments of a call, so that its frame fits; RESOURCE_EXHAUSTED "arguments_bytes"
+	MaxValueBytes     = 268431360 // 256 MiB - 4 KiB: result of a call; error FrameTooLarge
+	MaxEventBytes     = 16777216  // 16 MiB: one record or plugin event
+	MaxDepth          = 200       // nesting of JSON and msgpack; INVALID_ARGUMENT
+	MaxCallableBytes  = 1024      // module::qualname; INVALID_ARGUMENT
+	MaxCallIDBytes    = 63        // [a-z0-9-]{1,63}; INVALID_ARGUMENT
+	MaxErrorTextBytes = 1048576   // 1 MiB: message and traceback each of an error from a sandbox; cut
+	MaxRetained       = 4096      // retained results of a runtime, entries
+	MaxRetainedBytes  = 536870912 // 512 MiB: the same in bytes
+	MaxStreamRing     = 10000     // unacked events kept for a neighbour's host
+	MaxStreamBytes    = 33554432  // 32 MiB: unacked records kept in a runtime
+	StreamWindowBytes = 4194304   // 4 MiB: records sent to the daemon and not acked yet
+	MaxLineBytes      = 65536     // one captured line for a neighbour's host
+	MaxBatchRecords   = 1024      // records in one Batch
+	MaxBatchBytes     = 1048576   // 1 MiB: records in one Batch, unless a single one is larger
+	MaxAttachments    = 10        // of one Socket.IO packet
+	MaxPollingPackets = 16        // in one polling payload
+	MaxCallIDs        = 100000    // in one resume
+)
