@@ -1,0 +1,234 @@
+package link
+
+import (
+	"context"
+	"sync"
+)
+
+// Bounds of the queues of one connection.
+const (
+	maxInboxBytes   = 8388608  // 8 MiB: received and not handled yet; then the socket is not read any more
+	maxInboxItems   = 16384    // the same in events
+	maxOutboxBytes  = 67108864 // 64 MiB: calls that wait to be written; then Call waits
+	maxControlBytes = 8388608  // 8 MiB: cancels and acks that wait; further ones are lost
+)
+
+// inbound is one packet on its way from the socket to the handler goroutine.
+type inbound struct {
+	kind      packetKind
+	namespace string
+	event     string
+	data      []byte
+}
+
+// size is what an item counts against maxInboxBytes.
+func (i inbound) size() int { return len(i.data) + 64 }
+
+// inbox is the bounded queue between the socket's reader and the handler goroutine.
+type inbox struct {
+	mu     sync.Mutex
+	cond   sync.Cond
+	items  []inbound
+	bytes  int
+	closed bool
+}
+
+func newInbox() *inbox {
+	q := &inbox{}
+	q.cond.L = &q.mu
+	return q
+}
+
+// tryPut appends i unless the queue is full; an empty queue takes an item of any size.
+func (q *inbox) tryPut(i inbound) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.full(i) {
+		return false
+	}
+	q.append(i)
+	return true
+}
+
+// put waits for room; it gives up when the queue is closed.
+func (q *inbox) put(i inbound) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.full(i) && !q.closed {
+		q.cond.Wait()
+	}
+	q.append(i)
+}
+
+func (q *inbox) full(i inbound) bool {
+	return len(q.items) > 0 && (q.bytes+i.size() > maxInboxBytes || len(q.items) >= maxInboxItems)
+}
+
+func (q *inbox) append(i inbound) {
+	if q.closed {
+		return
+	}
+	q.items = append(q.items, i)
+	q.bytes += i.size()
+	q.cond.Broadcast()
+}
+
+// get waits for the next item; false means that the queue is closed and empty.
+func (q *inbox) get() (inbound, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 && !q.closed {
+		q.cond.Wait()
+	}
+	if len(q.items) == 0 {
+		return inbound{}, false
+	}
+	i := q.items[0]
+	q.items[0] = inbound{}
+	q.items = q.items[1:]
+	q.bytes -= i.size()
+	q.cond.Broadcast()
+	return i, true
+}
+
+// close ends put at once, and get after what is queued.
+func (q *inbox) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.cond.Broadcast()
+}
+
+// outbound is one event to write: a text frame and, unless nil, its binary frame.
+type outbound struct {
+	text   []byte
+	binary []byte
+}
+
+func (o outbound) size() int { return len(o.text) + len(o.binary) }
+
+// outbox is the queue to the one writer goroutine of a connection.
+type outbox struct {
+	mu      sync.Mutex
+	cond    sync.Cond
+	items   []outbound
+	bytes   int // of items and of what the writer took and has not written yet
+	control int // bytes of queued control events
+	pong    bool
+	ackSid  string
+	ackSeq  uint64
+	closed  bool
+}
+
+func newOutbox() *outbox {
+	q := &outbox{}
+	q.cond.L = &q.mu
+	return q
+}
+
+// push queues o; it waits while the queue is full. It reports false if o was not queued
+// because the connection or ctx ended.
+func (q *outbox) push(ctx context.Context, o outbound) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bytes > 0 && q.bytes+o.size() > maxOutboxBytes {
+		stop := context.AfterFunc(ctx, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.cond.Broadcast()
+		})
+		defer stop()
+		for q.bytes > 0 && q.bytes+o.size() > maxOutboxBytes && !q.closed && ctx.Err() == nil {
+			q.cond.Wait()
+		}
+	}
+	if q.closed || ctx.Err() != nil {
+		return false
+	}
+	q.append(o)
+	return true
+}
+
+// pushControl queues o without waiting, or loses it if too many wait already.
+func (q *outbox) pushControl(o outbound) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.control+o.size() > maxControlBytes {
+		return
+	}
+	q.control += o.size()
+	q.append(o)
+}
+
+func (q *outbox) append(o outbound) {
+	q.items = append(q.items, o)
+	q.bytes += o.size()
+	q.cond.Broadcast()
+}
+
+// pushPong queues one pong before everything else.
+func (q *outbox) pushPong() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pong = true
+	q.cond.Broadcast()
+}
+
+// setAck notes what may be acked; a later ack of the same stream replaces an earlier one.
+func (q *outbox) setAck(sid string, seq uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ackSid == sid && seq <= q.ackSeq {
+		return
+	}
+	q.ackSid, q.ackSeq = sid, seq
+	q.cond.Broadcast()
+}
+
+// work is what the writer takes at a time.
+type work struct {
+	pong   bool
+	items  []outbound
+	ackSid string
+	ackSeq uint64
+}
+
+// take waits for work; false means that the connection ended.
+func (q *outbox) take() (work, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 && !q.pong && q.ackSid == "" && !q.closed {
+		q.cond.Wait()
+	}
+	if q.closed {
+		return work{}, false
+	}
+	w := work{pong: q.pong, items: q.items, ackSid: q.ackSid, ackSeq: q.ackSeq}
+	q.items, q.pong, q.ackSid, q.ackSeq, q.control = nil, false, "", 0, 0
+	return w, true
+}
+
+// takePong reports whether a pong came due while the writer is at work.
+func (q *outbox) takePong() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	due := q.pong
+	q.pong = false
+	return due
+}
+
+// written frees the room of n bytes.
+func (q *outbox) written(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= n
+	q.cond.Broadcast()
+}
+
+func (q *outbox) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.items = nil
+	q.cond.Broadcast()
+}
