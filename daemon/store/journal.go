@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// JournalRow describes the journal of one sandbox. A sandbox made anew under an old id has
+// a new journal; the old one stays until it is dropped.
+type JournalRow struct {
+	Num     int64
+	Sandbox string
+	ID      []byte // random: cursors name it
+
+	Sid    string // stream of the runtime that was read last, and the last number taken from it
+	Cursor uint64
+
+	TrimmedSeq   uint64    // retention removed everything up to this event
+	TrimmedBatch uint64    // and up to this batch
+	Deleted      time.Time // when its sandbox was deleted; zero = it was not
+	Dropped      time.Time // when its events were removed, all of them
+
+	// What its batches add up to.
+	FirstSeq, LastSeq, LastBatch uint64
+	Bytes                        int64
+	LastCreated                  time.Time
+}
+
+// BatchRow is a run of events of one journal, encoded by package events.
+type BatchRow struct {
+	Num              uint64 // order of commits over all journals
+	Journal          int64
+	FirstSeq         uint64
+	LastSeq          uint64
+	Created          int64 // nanoseconds since the epoch, as the next two
+	MinTime, MaxTime int64
+	Kinds            uint32 // a bit for each kind of event in it
+	Data             []byte
+}
+
+// StreamCursor says how far a runtime's stream was taken into a journal.
+type StreamCursor struct {
+	Journal int64
+	Sid     string
+	Seq     uint64
+}
+
+// JournalWrite is a change of journals that happens at once or not at all.
+type JournalWrite struct {
+	New     []JournalRow
+	Batches []BatchRow
+	Cursors []StreamCursor
+}
+
+// WriteJournal queues a change; done is called after its commit, in the order of the calls,
+// and must not block.
+func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
+	size := 0
+	for i := range w.Batches {
+		size += len(w.Batches[i].Data)
+	}
+	s.writer.submit(&operation{bytes: size, done: done, run: func(tx *tx) error {
+		for _, j := range w.New {
+			if _, err := tx.exec("INSERT INTO journal (num, sandbox, id) VALUES (?, ?, ?)", j.Num, j.Sandbox, j.ID); err != nil {
+				return err
+			}
+		}
+		for i := range w.Batches {
+			if err := insertBatch(tx, &w.Batches[i]); err != nil {
+				return err
+			}
+		}
+		for _, c := range w.Cursors {
+			if _, err := tx.exec("UPDATE journal SET sid = ?, cursor = ? WHERE num = ?", c.Sid, int64(c.Seq), c.Journal); err != nil { //nolint:gosec // two's complement both ways
+				return err
+			}
+		}
+		return nil
+	}})
+}
+
+func insertBatch(tx *tx, b *BatchRow) error {
+	_, err := tx.exec("INSERT INTO batch (num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		int64(b.Num), b.Journal, int64(b.FirstSeq), int64(b.LastSeq), b.Created, b.MinTime, b.MaxTime, b.Kinds, len(b.Data), b.sum(), b.Data) //nolint:gosec // numbers below 2^63
+	return err
+}
+
+func (b *BatchRow) sum() int64 { return checksum(b.sumParts()...) }
+
+func (b *BatchRow) sumParts() []any {
+	return []any{b.Num, b.Journal, b.FirstSeq, b.LastSeq, b.Created, b.MinTime, b.MaxTime, uint64(b.Kinds), b.Data}
+}
+
+// Journals returns all journals with what their batches add up to.
+func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
+	rows, err := s.reads.QueryContext(ctx, `SELECT j.num, j.sandbox, j.id, j.sid, j.cursor, j.trimmed_seq, j.trimmed_batch, j.deleted, j.dropped,
+		COALESCE(MIN(b.first_seq), 0), COALESCE(MAX(b.last_seq), 0), COALESCE(MAX(b.num), 0), COALESCE(SUM(b.size), 0), COALESCE(MAX(b.created), 0)
+		FROM journal j LEFT JOIN batch b ON b.journal = j.num GROUP BY j.num ORDER BY j.num`)
+	if err != nil {
+		return nil, s.translate(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []JournalRow
+	for rows.Next() {
+		var j JournalRow
+		var cursor, deleted, dropped, created int64
+		if err := rows.Scan(&j.Num, &j.Sandbox, &j.ID, &j.Sid, &cursor, &j.TrimmedSeq, &j.TrimmedBatch, &deleted, &dropped,
+			&j.FirstSeq, &j.LastSeq, &j.LastBatch, &j.Bytes, &created); err != nil {
+			return nil, s.translate(err)
+		}
+		j.Cursor = uint64(cursor) //nolint:gosec // two's complement both ways
+		j.Deleted, j.Dropped, j.LastCreated = timeOf(deleted), timeOf(dropped), timeOf(created)
+		all = append(all, j)
+	}
+	return all, s.translate(rows.Err())
+}
+
+func timeOf(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds)
+}
+
+// TrimJournal removes the batches of a journal up to batch number through, which ends with
+// event seq.
+func (s *Store) TrimJournal(ctx context.Context, num int64, through, seq uint64) error {
+	return s.changeJournal(ctx, num, func(tx *tx) error {
+		if _, err := tx.exec("DELETE FROM batch WHERE journal = ? AND last_seq <= ?", num, int64(seq)); err != nil { //nolint:gosec // below 2^63
+			return err
+		}
+		_, err := tx.exec("UPDATE journal SET trimmed_seq = MAX(trimmed_seq, ?), trimmed_batch = MAX(trimmed_batch, ?) WHERE num = ?",
+			int64(seq), int64(through), num) //nolint:gosec // below 2^63
+		return err
+	})
+}
+
+// MarkJournalDeleted notes when a journal's sandbox was deleted.
+func (s *Store) MarkJournalDeleted(ctx context.Context, num int64, at time.Time) error {
+	return s.changeJournal(ctx, num, func(tx *tx) error {
+		_, err := tx.exec("UPDATE journal SET deleted = ? WHERE num = ? AND deleted = 0", at.UnixNano(), num)
+		return err
+	})
+}
+
+// DropJournal removes all events of a journal and keeps its row, so that readers of all
+// sandboxes can be told of the gap.
+func (s *Store) DropJournal(ctx context.Context, num int64, at time.Time) error {
+	return s.changeJournal(ctx, num, func(tx *tx) error {
+		_, err := tx.exec(`UPDATE journal SET dropped = ?,
+			trimmed_seq = MAX(trimmed_seq, (SELECT COALESCE(MAX(last_seq), 0) FROM batch WHERE journal = ?)),
+			trimmed_batch = MAX(trimmed_batch, (SELECT COALESCE(MAX(num), 0) FROM batch WHERE journal = ?)) WHERE num = ?`,
+			at.UnixNano(), num, num, num)
+		if err != nil {
+			return err
+		}
+		_, err = tx.exec("DELETE FROM batch WHERE journal = ?", num)
+		return err
+	})
+}
+
+// ForgetJournal removes the last trace of a dropped journal.
+func (s *Store) ForgetJournal(ctx context.Context, num int64) error {
+	return s.changeJournal(ctx, num, func(tx *tx) error {
+		_, err := tx.exec("DELETE FROM journal WHERE num = ? AND dropped != 0", num)
+		return err
+	})
+}
+
+func (s *Store) changeJournal(ctx context.Context, num int64, run func(*tx) error) error {
+	if err := s.writer.do(ctx, 0, run); err != nil {
+		return fmt.Errorf("change journal %d: %w", num, err)
+	}
+	return nil
+}
+
+// ReleaseSpace gives pages that deletes have freed back to the file system, some at a time.
+func (s *Store) ReleaseSpace(ctx context.Context) error {
+	result := make(chan error, 1)
+	s.writer.submit(&operation{alone: true, done: func(err error) { result <- err }, run: func(tx *tx) error {
+		rows, err := tx.conn.QueryContext(ctx, "PRAGMA incremental_vacuum(4096)")
+		if err != nil {
+			return err
+		}
+		for rows.Next() { // each step frees one page
+			continue
+		}
+		return rows.Close()
+	}})
+	select {
+	case err := <-result:
+		return s.translate(err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

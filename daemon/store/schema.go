@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/agentixd/agentixd/internal/errs"
+)
+
+// schemaVersion is kept in PRAGMA user_version. A higher one is refused before anything is
+// written; a lower one is brought up by the steps of migrations.
+const schemaVersion = 1
+
+// applicationID marks the file as ours ("agtx"), so that a foreign SQLite file is refused.
+const applicationID = 0x61677478
+
+// migrations[i] leads from version i to i+1. Times are nanoseconds since the epoch, `sum`
+// is a checksum over the row. In `batch` the blob comes last: scans of the other columns
+// then do not read it.
+var migrations = []string{`
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE sandbox (id TEXT PRIMARY KEY, record BLOB NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE call (
+	id TEXT PRIMARY KEY, sandbox TEXT NOT NULL, request_hash BLOB NOT NULL, callable TEXT NOT NULL,
+	accepted INTEGER NOT NULL, finished INTEGER, sum INTEGER NOT NULL, outcome BLOB);
+CREATE INDEX call_open ON call (accepted) WHERE finished IS NULL;
+CREATE INDEX call_finished ON call (finished) WHERE finished IS NOT NULL;
+CREATE TABLE journal (
+	num INTEGER PRIMARY KEY, sandbox TEXT NOT NULL, id BLOB NOT NULL,
+	sid TEXT NOT NULL DEFAULT '', cursor INTEGER NOT NULL DEFAULT 0,
+	trimmed_seq INTEGER NOT NULL DEFAULT 0, trimmed_batch INTEGER NOT NULL DEFAULT 0,
+	deleted INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE batch (
+	num INTEGER PRIMARY KEY, journal INTEGER NOT NULL, first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+	created INTEGER NOT NULL, min_time INTEGER NOT NULL, max_time INTEGER NOT NULL,
+	kinds INTEGER NOT NULL, size INTEGER NOT NULL, sum INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE UNIQUE INDEX batch_seq ON batch (journal, last_seq);
+`}
+
+// openDB opens the file with pragmas added to those that every connection needs.
+func openDB(path string, pragmas ...string) (*sql.DB, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	for _, p := range append([]string{"busy_timeout(10000)", "trusted_schema(0)", "cell_size_check(1)"}, pragmas...) {
+		if mode, found := strings.CutPrefix(p, "mode="); found {
+			query.Set("mode", mode)
+			continue
+		}
+		query.Add("_pragma", p)
+	}
+	name := url.URL{Scheme: "file", Path: abs, RawQuery: query.Encode()}
+	return sql.Open("sqlite", name.String())
+}
+
+// checkVersion refuses a file that is not ours or that a newer version wrote. It opens the
+// file read-only, so that a refused one stays as it is.
+func checkVersion(ctx context.Context, path string) error {
+	db, err := openDB(path, "mode=ro")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	var version, application int64
+	err = db.QueryRowContext(ctx, "SELECT v.user_version, a.application_id FROM pragma_user_version v, pragma_application_id a").
+		Scan(&version, &application)
+	switch {
+	case err != nil:
+		return translate(path, err)
+	case application != applicationID && (version != 0 || application != 0):
+		return fmt.Errorf("%s is not a database of this daemon", path)
+	case version > schemaVersion:
+		return fmt.Errorf("%s was written by a newer version (schema %d, this one knows up to %d)", path, version, schemaVersion)
+	}
+	return nil
+}
+
+// migrate brings the schema up to date, in one transaction.
+func migrate(ctx context.Context, conn *sql.Conn) error {
+	var version int
+	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	if version == schemaVersion {
+		return nil
+	}
+	steps := append([]string{"BEGIN IMMEDIATE"}, migrations[version:]...)
+	steps = append(steps,
+		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+		"COMMIT")
+	for _, step := range steps {
+		if _, err := conn.ExecContext(ctx, step); err != nil {
+			_, _ = conn.ExecContext(ctx, "ROLLBACK")
+			return fmt.Errorf("migrate from schema %d: %w", version, err)
+		}
+	}
+	return nil
+}
+
+// countOpening raises the epoch and makes the instance name at the first opening.
+func countOpening(ctx context.Context, conn *sql.Conn) (epoch int64, instance string, err error) {
+	name := make([]byte, 16)
+	if _, err := rand.Read(name); err != nil {
+		return 0, "", err
+	}
+	_, err = conn.ExecContext(ctx, "INSERT INTO meta VALUES ('instance', ?) ON CONFLICT DO NOTHING", hex.EncodeToString(name))
+	if err != nil {
+		return 0, "", err
+	}
+	err = conn.QueryRowContext(ctx, "INSERT INTO meta VALUES ('epoch', 1) ON CONFLICT DO UPDATE SET value = value + 1 RETURNING value").
+		Scan(&epoch)
+	if err != nil {
+		return 0, "", err
+	}
+	err = conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'instance'").Scan(&instance)
+	return epoch, instance, err
+}
+
+func (s *Store) translate(err error) error { return translate(s.path, err) }
+
+// translate gives the errors of SQLite a kind: a full disk is ResourceExhausted, a damaged
+// file is Internal and named. Others keep what they are.
+func translate(path string, err error) error {
+	var e *sqlite.Error
+	if err == nil || !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_TRUNCATE:
+		return errs.New(errs.ResourceExhausted, errs.LimitExceeded, "the state directory cannot take more data").
+			WithMeta("limit", "state_disk").WithCause(err)
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT_INDEX, sqlite3.SQLITE_IOERR_SHORT_READ:
+		return damaged(path, err)
+	}
+	return err
+}
+
+func damaged(path string, cause error) error {
+	return errs.New(errs.Internal, errs.InternalFault, "the daemon's state is damaged").
+		WithCause(fmt.Errorf("state file %s is damaged: %w", path, cause))
+}
