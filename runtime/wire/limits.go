@@ -22,4 +22,8 @@ const (
 	MaxAttachments    = 10        // of one Socket.IO packet
 	MaxPollingPackets = 16        // in one polling payload
 	MaxCallIDs        = 100000    // in one resume
+	MaxRPCBytes       = 536870912 // 512 MiB: one gRPC message to the daemon; above every other limit, so that those answer with their names
+	MaxBodyBytes      = 402653184 // 384 MiB: one HTTP request body, room for base64 of MaxArgumentsBytes; RESOURCE_EXHAUSTED "body_bytes"
+	MaxEventStreams   = 1024      // StreamEvents at once of one principal; RESOURCE_EXHAUSTED "event_streams"
+	MaxConnStreams    = 250       // requests at once on one gRPC connection over TCP
 )

@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/protobuf/proto"
+)
+
+// marshaler is the gateway's only marshaler: JSON of protocol buffers in which raw_json
+// fields stand as the JSON that they hold.
+type marshaler struct{}
+
+var _ runtime.Marshaler = marshaler{}
+
+// ContentType is application/json.
+func (marshaler) ContentType(any) string { return "application/json" }
+
+// Marshal writes a message; anything else as encoding/json does.
+func (marshaler) Marshal(v any) ([]byte, error) {
+	if message, ok := v.(proto.Message); ok {
+		return appendMessage(nil, message.ProtoReflect())
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("marshal %T: %w", v, err)
+	}
+	return text, nil
+}
+
+// Unmarshal reads a message.
+func (marshaler) Unmarshal(data []byte, v any) error {
+	message, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("unmarshal %T: not a message", v)
+	}
+	return parseMessage(data, message.ProtoReflect())
+}
+
+// NewDecoder reads one message that takes the whole body. An error also stays with the
+// body, because the generated handlers pass on its text only.
+func (m marshaler) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		data, err := io.ReadAll(r)
+		if err == nil {
+			if len(data) == 0 {
+				return io.EOF
+			}
+			err = m.Unmarshal(data, v)
+		}
+		if b, ok := r.(*body); ok && err != nil {
+			b.fail(err)
+		}
+		return err
+	})
+}
+
+// NewEncoder writes messages one after the other.
+func (m marshaler) NewEncoder(w io.Writer) runtime.Encoder {
+	return runtime.EncoderFunc(func(v any) error {
+		text, err := m.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	})
+}
