@@ -1,0 +1,153 @@
+"""The running worker: its loop, its reader, its outlets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Any, Callable, Union
+
+from _agentix_worker import ambient, codec
+from _agentix_worker.calls import Invoker
+from _agentix_worker.framing import FrameDecoder, FrameError
+from _agentix_worker.native import NativeOutlet
+from _agentix_worker.pipe import FrameWriter
+from _agentix_worker.plugins import Plugins
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _agentix_worker.foreign import ForeignOutlet
+
+_READ_BYTES = 1 << 18
+_STOP_SECONDS = 2.0  # for cancelled calls to end
+_EXIT_SECONDS = 3.0  # for atexit handlers and threads of user code
+_log = logging.getLogger("agentix.sio.worker")
+
+
+class Worker:
+    """Serves one frame pipe."""
+
+    def __init__(self, read_fd: int, writer: FrameWriter, *, native: bool) -> None:
+        self._read_fd = read_fd
+        self._writer = writer
+        self._decoder = FrameDecoder()
+        self._stopping = False
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._native = native
+        self._outlet: Union[NativeOutlet, ForeignOutlet] = _outlet(writer, native)
+        self._plugins = Plugins(self._loop, writer)
+        self._calls = Invoker(self._loop, writer, self._outlet.before_terminal, self._outlet.on_failure)
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "call": self._calls.start,
+            "cancel": self._cancel,
+            "shutdown": lambda _: self._stop(),
+            "sio_inbound": self._inbound,
+        }
+
+    def run(self) -> int:
+        """Serve until shutdown or the end of the pipe; return the exit status."""
+        # A Ctrl-C on the runtime's terminal is the runtime's affair; children get the default.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        os.set_blocking(self._read_fd, False)
+        self._outlet.install()
+        ambient.sink = _Sink(self._outlet, self._plugins)
+        os.register_at_fork(after_in_child=self._after_fork)
+        self._loop.add_reader(self._read_fd, self._readable)
+        self._writer.send(self._outlet.ready())
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # A task of user code; the call that awaits it gets the exception.
+                continue
+        self._finish()
+        return 0
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._stop()
+            return
+        try:
+            bodies = self._decoder.feed(data)
+        except FrameError:
+            self._stop()  # nothing after it can be trusted
+            return
+        for body in bodies:
+            self._frame(body)
+
+    def _frame(self, body: bytes) -> None:
+        try:
+            frame = codec.unpack(body) if body else {}
+            kind = frame.get("type")
+            handler = self._handlers[kind]
+        except Exception:
+            _log.warning("ignored a frame that is not understood")
+            return
+        handler(frame)
+
+    def _cancel(self, frame: dict[str, Any]) -> None:
+        call_id = frame.get("call_id")
+        if isinstance(call_id, str):
+            self._calls.cancel(call_id)
+
+    def _inbound(self, frame: dict[str, Any]) -> None:
+        namespace, event, data = frame.get("namespace"), frame.get("event"), frame.get("data")
+        if isinstance(namespace, str) and isinstance(event, str):
+            if not self._outlet.control(namespace, event, data):
+                self._plugins.inbound(namespace, event, data)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._loop.remove_reader(self._read_fd)
+        self._loop.stop()
+
+    def _finish(self) -> None:
+        """End the calls without terminal frames, write out what was printed, allow a short goodbye."""
+        tasks = self._calls.close()
+        if tasks:
+            try:
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=_STOP_SECONDS))
+            except BaseException:  # user code that raises SystemExit on its way out
+                pass
+        self._outlet.close()
+        threading.Thread(target=_exit_late, daemon=True).start()
+
+    def _after_fork(self) -> None:
+        """A forked child keeps nothing of the frame pipe, so the worker's death is seen."""
+        self._writer.abandon()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for fd in (self._read_fd, self._writer.fd):
+            os.dup2(null, fd, inheritable=False)
+        os.close(null)
+        self._outlet.after_fork()
+        ambient.sink = ambient.Sink()
+
+
+def _exit_late() -> None:
+    time.sleep(_EXIT_SECONDS)
+    os._exit(0)
+
+
+def _outlet(writer: FrameWriter, native: bool) -> Union[NativeOutlet, ForeignOutlet]:
+    if native:
+        return NativeOutlet(writer)
+    from _agentix_worker.foreign import ForeignOutlet
+
+    return ForeignOutlet(writer)
+
+
+class _Sink(ambient.Sink):
+    def __init__(self, outlet: Union[NativeOutlet, ForeignOutlet], plugins: Plugins) -> None:
+        self.span = outlet.span  # type: ignore[method-assign]
+        self.open_namespace = plugins.open  # type: ignore[method-assign]
+        self.emit = plugins.emit  # type: ignore[method-assign]
