@@ -11,10 +11,10 @@ trap 'rm -rf "$out"' EXIT
 "${buf[@]}" generate
 
 protos=(proto/agentix/v1/*.proto)
-# The plugin of mypy-protobuf types the service stubs; grpcio-tools types the messages.
+# The plugins of mypy-protobuf type the messages and the service stubs.
 PATH="$(dirname "$python"):$PATH" "$python" -m grpc_tools.protoc \
   --proto_path=proto --proto_path=third_party/googleapis \
-  --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" --mypy_grpc_out="$out" \
+  --python_out="$out" --mypy_out="$out" --grpc_python_out="$out" --mypy_grpc_out="$out" \
   "${protos[@]}"
 rm -rf gen/python
 mkdir -p gen/python/agentix
