@@ -80,6 +80,16 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 	}})
 }
 
+// Add makes the head of the batch cover one more event.
+func (b *BatchRow) Add(seq uint64, time int64, kind uint32) {
+	if b.LastSeq == 0 {
+		b.MinTime, b.MaxTime = time, time
+	}
+	b.LastSeq = seq
+	b.MinTime, b.MaxTime = min(b.MinTime, time), max(b.MaxTime, time)
+	b.Kinds |= kind
+}
+
 func insertBatch(tx *tx, b *BatchRow) error {
 	_, err := tx.exec("INSERT INTO batch (num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		int64(b.Num), b.Journal, int64(b.FirstSeq), int64(b.LastSeq), b.Created, b.MinTime, b.MaxTime, b.Kinds, len(b.Data), b.sum(), b.Data) //nolint:gosec // numbers below 2^63

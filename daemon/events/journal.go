@@ -1,0 +1,399 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/agentixd/agentixd/daemon/store"
+	"github.com/agentixd/agentixd/internal/clock"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// Options of a Journal; the zero value has the defaults.
+type Options struct {
+	KeepAfterDelete time.Duration // how long the events of a deleted sandbox stay; default 1 h
+	MaxBytes        int64         // kept for one sandbox; default 256 MiB
+	MaxAge          time.Duration // how long an event stays; default 24 h
+	Heartbeat       time.Duration // how often a follower hears of nothing new; default 15 s
+	LogDir          string        // where the text logs are written; empty = nowhere
+	Clock           clock.Clock
+	Logger          *slog.Logger
+}
+
+func (o *Options) complete() {
+	setDefault(&o.KeepAfterDelete, time.Hour)
+	setDefault(&o.MaxBytes, 256<<20)
+	setDefault(&o.MaxAge, 24*time.Hour)
+	setDefault(&o.Heartbeat, 15*time.Second)
+	if o.Clock == nil {
+		o.Clock = clock.System{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](value *T, preset T) {
+	var zero T
+	if *value == zero {
+		*value = preset
+	}
+}
+
+// Bounds of what waits to be committed. Beyond them AppendBatch blocks.
+const (
+	maxQueueBytes       = 32 << 20 // of all sandboxes
+	maxStreamQueueBytes = 8 << 20  // of one, so that one that floods does not hold up the others
+)
+
+// Journal keeps the events of all sandboxes. Its methods are safe for concurrent use.
+//
+// Of the two locks, that of a stream is taken before that of the Journal.
+type Journal struct {
+	store  *store.Store
+	opts   Options
+	loaded error // why the journals could not be read; every method answers it
+
+	mu      sync.Mutex
+	byName  map[string][]*stream // the newest last
+	byOwner map[owner]*stream
+	byNum   map[int64]*stream
+	nextNum int64
+	closed  bool
+	ready   []*stream // have a queue
+	bytes   int       // in all queues
+	failing error     // why the last commit failed
+
+	work chan struct{} // holds a token while ready is not empty
+	room *sync.Cond    // on mu: bytes shrank, or closed
+
+	all  allTail
+	text *textLog
+
+	stop    chan struct{} // closed by Close
+	stopped chan struct{} // closed once the committer has ended
+	closing sync.Once
+}
+
+// New opens the journals of st. It reads them at once; if that fails, Run and every method
+// that can answer an error answer it.
+func New(st *store.Store, opts Options) *Journal {
+	opts.complete()
+	j := &Journal{
+		store: st, opts: opts,
+		byName: map[string][]*stream{}, byOwner: map[owner]*stream{}, byNum: map[int64]*stream{},
+		work: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	j.room = sync.NewCond(&j.mu)
+	rows, err := st.Journals(context.Background())
+	if err != nil {
+		j.loaded = fmt.Errorf("open journals: %w", err)
+	}
+	for _, row := range rows {
+		j.addStream(newStream(row))
+		j.all.next = max(j.all.next, row.LastBatch+1, row.TrimmedBatch+1)
+		j.all.trimmed = max(j.all.trimmed, row.TrimmedBatch)
+	}
+	j.all.next = max(j.all.next, 1)
+	j.all.owner = allOwner(st.Instance())
+	j.text = openTextLog(opts.LogDir, opts.Logger)
+	go j.commitLoop() // ends after Close, once the queues are empty
+	return j
+}
+
+// Close commits what was appended, ends all readers and waits for its goroutines.
+func (j *Journal) Close() error {
+	j.closing.Do(func() {
+		j.mu.Lock()
+		j.closed = true
+		j.room.Broadcast()
+		j.mu.Unlock()
+		close(j.stop)
+	})
+	<-j.stopped
+	return j.text.close()
+}
+
+// Run removes what retention no longer keeps, until ctx ends.
+func (j *Journal) Run(ctx context.Context) error {
+	if j.loaded != nil {
+		return j.loaded
+	}
+	return j.retain(ctx)
+}
+
+// addStream needs mu, or a Journal that nobody else has yet.
+func (j *Journal) addStream(s *stream) {
+	j.byName[s.sandbox] = append(j.byName[s.sandbox], s)
+	j.byOwner[s.owner] = s
+	j.byNum[s.num] = s
+	j.nextNum = max(j.nextNum, s.num+1)
+}
+
+// lookup returns the newest journal of a sandbox, or nil.
+func (j *Journal) lookup(sandbox string) *stream {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if all := j.byName[sandbox]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// streamFor returns the journal to append evs to. A sandbox that comes to life under the
+// name of a deleted one begins a new journal; what still comes from the old one goes to
+// the old journal.
+func (j *Journal) streamFor(sandbox string, evs []Event) *stream {
+	for {
+		newest := j.lookup(sandbox)
+		if newest != nil && !newest.endedBefore(evs) {
+			return newest
+		}
+		if s := j.replace(sandbox, newest); s != nil {
+			return s
+		}
+	}
+}
+
+// replace begins a new journal for a sandbox, unless another one was begun after newest.
+func (j *Journal) replace(sandbox string, newest *stream) *stream {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if all := j.byName[sandbox]; len(all) > 0 && all[len(all)-1] != newest {
+		return nil
+	}
+	s := &stream{num: max(j.nextNum, 1), sandbox: sandbox}
+	if _, err := rand.Read(s.owner[:]); err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	j.addStream(s)
+	return s
+}
+
+// endedBefore reports whether evs belong to a later sandbox of the same name.
+func (s *stream) endedBefore(evs []Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dropped.IsZero() || !s.deleted.IsZero() && beginsLife(evs)
+}
+
+func beginsLife(evs []Event) bool {
+	for i := range evs {
+		if b, ok := evs[i].Body.(*Lifecycle); ok {
+			return b.State == stateCreating || b.State == stateReady
+		}
+	}
+	return false
+}
+
+// Append adds events of the daemon's own to a sandbox's journal. It does not wait: they are
+// committed in order, and lost only if the process dies first.
+func (j *Journal) Append(sandbox string, evs ...Event) {
+	if j.loaded != nil || len(evs) == 0 {
+		return
+	}
+	now := j.opts.Clock.Now()
+	evs = append([]Event(nil), evs...)
+	for i := range evs {
+		evs[i].Sandbox = sandbox
+		if evs[i].Time.IsZero() {
+			evs[i].Time = now
+		}
+	}
+	s := j.streamFor(sandbox, evs)
+	it, err := newItem(evs)
+	if err != nil {
+		j.opts.Logger.Error("event could not be encoded", "sandbox", sandbox, "err", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.enqueue(s, it)
+}
+
+// AppendBatch adds the records of a runtime, in the order of their numbers. Records that
+// were taken before are skipped; numbers that are missing become a gap. done (which may be
+// nil, and must not block) is called once they are committed, in the order of the calls.
+// AppendBatch waits while too much is waiting to be committed.
+func (j *Journal) AppendBatch(sandbox string, b wire.Batch, done func()) {
+	if j.loaded != nil {
+		return
+	}
+	s := j.streamFor(sandbox, nil)
+	if !j.waitForRoom(s) {
+		return
+	}
+	sid := text(b.Sid, maxStreamName)
+	s.mu.Lock()
+	defer s.mu.Unlock() // held while converting: the batches of one sandbox come one by one anyway
+	if sid != s.sid {
+		s.sid, s.seq = sid, 0
+	}
+	evs := j.fresh(s, b)
+	it, err := newItem(evs)
+	if err != nil {
+		j.opts.Logger.Error("records could not be encoded", "sandbox", sandbox, "err", err)
+		it = &item{}
+	}
+	it.sid, it.seq, it.moved, it.done = s.sid, s.seq, true, done
+	j.enqueue(s, it)
+}
+
+// fresh converts what is new in b and moves the cursor of s. The caller holds s.mu.
+func (j *Journal) fresh(s *stream, b wire.Batch) []Event {
+	if len(b.Records) == 0 {
+		return nil
+	}
+	now := j.opts.Clock.Now()
+	if b.Seq == 0 || b.Seq > math.MaxInt64-uint64(len(b.Records)) {
+		return appendLost(nil, Event{Time: now, Sandbox: s.sandbox}, uint64(len(b.Records)))
+	}
+	records, first := b.Records, b.Seq
+	if known := s.seq + 1; first < known {
+		skip := min(known-first, uint64(len(records)))
+		records, first = records[skip:], first+skip
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	evs := make([]Event, 0, len(records)+1)
+	if missing := first - s.seq - 1; missing > 0 {
+		evs = appendLost(evs, Event{Time: now, Sandbox: s.sandbox}, missing)
+	}
+	for i := range records {
+		evs = convert(evs, s.sandbox, &records[i], now)
+	}
+	s.seq = first + uint64(len(records)) - 1
+	return evs
+}
+
+func newItem(evs []Event) (*item, error) {
+	if len(evs) == 0 {
+		return &item{}, nil
+	}
+	data, ends, err := encode(evs)
+	return &item{evs: evs, data: data, ends: ends}, err
+}
+
+// enqueue hands an item to the committer. The caller holds s.mu.
+func (j *Journal) enqueue(s *stream, it *item) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	s.queue = append(s.queue, it)
+	s.queueBytes.Add(int64(it.size()))
+	s.appended++
+	j.bytes += it.size()
+	if !s.queued {
+		s.queued = true
+		j.ready = append(j.ready, s)
+	}
+	select {
+	case j.work <- struct{}{}:
+	default:
+	}
+}
+
+// waitForRoom returns false once the journal is closed.
+func (j *Journal) waitForRoom(s *stream) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for !j.closed && (j.bytes > maxQueueBytes || s.queueBytes.Load() > maxStreamQueueBytes) {
+		j.room.Wait()
+	}
+	return !j.closed
+}
+
+// StreamCursor returns how far a runtime's stream is safe: its id, and the last number that
+// was committed. Both are zero for a sandbox without records.
+func (j *Journal) StreamCursor(ctx context.Context, sandbox string) (sid string, seq uint64, err error) {
+	if j.loaded != nil {
+		return "", 0, j.loaded
+	}
+	if err := ctx.Err(); err != nil {
+		return "", 0, context.Cause(ctx)
+	}
+	s := j.lookup(sandbox)
+	if s == nil {
+		return "", 0, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committedSid, s.committedSeq, nil
+}
+
+// Flush waits until all that was appended to a sandbox so far is committed and readers see
+// it. It does not wait for a disk that refuses: it returns why, and the events stay queued.
+func (j *Journal) Flush(ctx context.Context, sandbox string) error {
+	if j.loaded != nil {
+		return j.loaded
+	}
+	s := j.lookup(sandbox)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	target := s.appended
+	for s.committed < target {
+		wake := s.waiter()
+		s.mu.Unlock()
+		if err := j.failure(); err != nil {
+			return fmt.Errorf("flush journal of sandbox %s: %w", sandbox, err)
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-j.stopped:
+			s.mu.Lock()
+			done := s.committed >= target
+			s.mu.Unlock()
+			if done {
+				return nil
+			}
+			return errStopping
+		}
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+func (j *Journal) failure() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failing
+}
+
+// DeleteSandbox notes that a sandbox was deleted. Its events stay for KeepAfterDelete;
+// followers end once they have read them all.
+func (j *Journal) DeleteSandbox(ctx context.Context, sandbox string) error {
+	s := j.lookup(sandbox)
+	if s == nil {
+		return nil
+	}
+	now := j.opts.Clock.Now()
+	s.mu.Lock()
+	if s.deleted.IsZero() {
+		s.deleted = now
+	}
+	s.wakeAll()
+	s.mu.Unlock()
+	if err := j.Flush(ctx, sandbox); err != nil { // its row must be there to be marked
+		return err
+	}
+	if err := j.store.MarkJournalDeleted(ctx, s.num, now); err != nil {
+		return fmt.Errorf("delete journal of sandbox %s: %w", sandbox, err)
+	}
+	return nil
+}
+
+var errStopping = errs.New(errs.Unavailable, errs.Stopping, "the daemon is stopping")
