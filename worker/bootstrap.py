@@ -2,7 +2,9 @@
 
 Kept valid for any Python 3, so that an old interpreter can still say what is wrong.
 """
-import os, sys  # noqa: E401
+
+import os  # noqa: E401
+import sys
 
 
 def _refuse(text):

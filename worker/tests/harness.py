@@ -86,7 +86,9 @@ def wait_for(condition: Any, what: str) -> None:
 class WorkerProcess:
     """A worker under test, in native or foreign mode."""
 
-    def __init__(self, *, native: bool = True, project: Optional[pathlib.Path] = None, env: Optional[dict[str, str]] = None) -> None:
+    def __init__(
+        self, *, native: bool = True, project: Optional[pathlib.Path] = None, env: Optional[dict[str, str]] = None
+    ) -> None:
         self.native = native
         to_worker, from_runtime = os.pipe()
         to_runtime, from_worker = os.pipe()
@@ -97,7 +99,12 @@ class WorkerProcess:
         options: dict[str, Any] = {}
         if native:
             environ["AGENTIX_WORKER_FDS"] = f"{to_worker},{from_worker}"
-            options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "pass_fds": (to_worker, from_worker)}
+            options = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "pass_fds": (to_worker, from_worker),
+            }
         else:
             options = {"stdin": to_worker, "stdout": from_worker, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen([PYTHON, "-c", BOOTSTRAP], env=environ, **options)
@@ -160,7 +167,14 @@ class WorkerProcess:
             data = json.dumps([list(args), kwargs]).encode()
         else:
             data = codec.pack([list(args), kwargs])
-        frame = {"type": "call", "call_id": call_id, "callable": callable_, "arguments": extra.pop("arguments", data), "context": None, **extra}
+        frame = {
+            "type": "call",
+            "call_id": call_id,
+            "callable": callable_,
+            "arguments": extra.pop("arguments", data),
+            "context": None,
+            **extra,
+        }
         if encoding != "pickle":
             frame["encoding"] = encoding
         self.send(frame)

@@ -125,5 +125,3 @@ def _invalid(found: list[tuple[str, str]]) -> CallFailure:
     if len(found) > 5:
         text += f"; and {len(found) - 5} more"
     return CallFailure("ArgumentsInvalid", text, violations=violations)
-
-

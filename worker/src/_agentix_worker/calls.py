@@ -24,7 +24,7 @@ _INLINE_BYTES = 65536  # larger arguments and results are handled off the loop
 class Call:
     """One call in flight."""
 
-    __slots__ = ("arguments", "deadline", "done", "encoding", "id", "key", "result_encoding", "tell_encoding", "task")
+    __slots__ = ("arguments", "deadline", "done", "encoding", "id", "key", "result_encoding", "task", "tell_encoding")
 
     def __init__(self, frame: dict[str, Any]) -> None:
         call_id = frame.get("call_id")

@@ -190,7 +190,7 @@ class _Reader:
             return self.text(tag & 31)
         return self.array(tag & 15, depth) if tag >= 0x90 else self.map(tag & 15, depth)
 
-    def tagged(self, tag: int, depth: int) -> Any:  # noqa: PLR0911
+    def tagged(self, tag: int, depth: int) -> Any:
         if tag <= 0xC3:
             if tag == 0xC1:
                 raise CodecError("byte 0xc1 is not msgpack")
@@ -339,8 +339,8 @@ unpack: Callable[[bytes], Any] = unpack_pure
 """Unpack exactly one document; CodecError when the bytes are anything else."""
 
 try:
-    import msgpack._cmsgpack as _cmsgpack  # noqa: F401  (the pure fallback of that package is slower than ours)
     import msgpack as _msgpack
+    import msgpack._cmsgpack as _cmsgpack  # noqa: F401  (the pure fallback of that package is slower than ours)
 except Exception:  # a broken installation must not stop the worker
     accelerated = False
 else:

@@ -130,5 +130,3 @@ def _other(value: Any, budget: _Budget, depth: int) -> Any:
     except BaseException:
         pass
     return budget.text(described(value))
-
-

@@ -8,5 +8,6 @@ MAX_DEPTH = 200  # levels of arrays and objects in one value
 MAX_ERROR_TEXT_BYTES = 1048576  # 1 MiB: message and traceback each of an error; cut
 MAX_VIOLATIONS = 100  # violations in one ArgumentsInvalid
 MAX_STREAM_RING = 10000  # unacked events of a reliable stream
+MAX_STREAM_BYTES = 33554432  # 32 MiB: the same in bytes
 MAX_LINE_BYTES = 65536  # one captured line
 MAX_TAGGED_BYTES = 4096  # one marked write to the output pipe, so that it is atomic (PIPE_BUF)

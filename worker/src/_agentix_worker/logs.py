@@ -122,15 +122,20 @@ class Bridge:
         if root.level == logging.NOTSET or root.level > self._level:
             root.setLevel(self._level)
         remove = root.removeHandler
-        root.removeHandler = lambda h: None if h is self._forwarder else remove(h)  # type: ignore[method-assign]
-        emit = logging.StreamHandler.emit
+
+        def remove_others(hdlr: logging.Handler) -> None:
+            if hdlr is not self._forwarder:
+                remove(hdlr)
+
+        root.removeHandler = remove_others  # type: ignore[method-assign]
+        emit: Any = logging.StreamHandler.emit
 
         def emit_unless_forwarded(handler: logging.StreamHandler[Any], record: logging.LogRecord) -> None:
             if handler.stream in (sys.stdout, sys.stderr) and self._forwards(record):
                 return
             emit(handler, record)
 
-        logging.StreamHandler.emit = emit_unless_forwarded  # type: ignore[method-assign]
+        logging.StreamHandler.emit = emit_unless_forwarded  # type: ignore[method-assign,assignment]
 
     def _forwards(self, record: logging.LogRecord) -> bool:
         """Tell whether the record reaches the root handler, and so the host, by itself."""

@@ -178,7 +178,7 @@ def simple(value: Any) -> Any:
             return str(value)
     datetime = sys.modules.get("datetime")
     if datetime is not None and isinstance(value, tuple(getattr(datetime, n) for n in _DATES)):
-        return value.isoformat()
+        return str(value.isoformat())  # type: ignore[attr-defined]
     return NotImplemented
 
 

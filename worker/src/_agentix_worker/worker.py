@@ -88,8 +88,7 @@ class Worker:
     def _frame(self, body: bytes) -> None:
         try:
             frame = codec.unpack(body) if body else {}
-            kind = frame.get("type")
-            handler = self._handlers[kind]
+            handler = self._handlers[frame["type"]]
         except Exception:
             _log.warning("ignored a frame that is not understood")
             return

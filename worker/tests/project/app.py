@@ -2,10 +2,6 @@
 
 import asyncio
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 

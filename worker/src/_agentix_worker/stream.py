@@ -1,0 +1,83 @@
+"""The sending end of a reliable stream, under a server that leaves it to the worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from _agentix_worker import codec
+from _agentix_worker.limits import MAX_STREAM_BYTES, MAX_STREAM_RING
+from _agentix_worker.pipe import FrameWriter
+
+_log = logging.getLogger("agentix.sio")  # never forwarded, or an overflow would feed itself
+
+
+class ReliableStream:
+    """Numbers events, keeps the unacked ones, sends them again on request."""
+
+    def __init__(self, writer: FrameWriter, namespace: str, ring: int = MAX_STREAM_RING) -> None:
+        self.sid = os.urandom(4).hex()
+        self.dropped = 0
+        self._writer = writer
+        self._namespace = namespace
+        self._ring = ring
+        self._lock = threading.RLock()
+        self._seq = 0
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept_bytes = 0
+        self._opened = False
+
+    def open(self) -> None:
+        """Announce the namespace, once."""
+        with self._lock:
+            if not self._opened:
+                self._opened = True
+                self._writer.send({"type": "sio_open", "namespace": self._namespace})
+
+    def emit(self, event: str, data: dict[str, Any]) -> None:
+        """Number, keep and send one event; numbers leave in order from any thread."""
+        with self._lock:
+            self.open()
+            seq = self._seq + 1
+            body = codec.pack(
+                {
+                    "type": "sio_emit",
+                    "namespace": self._namespace,
+                    "event": event,
+                    "data": {"_sid": self.sid, "_seq": seq, "data": data},
+                }
+            )
+            self._seq = seq
+            self._kept.append((seq, body))
+            self._kept_bytes += len(body)
+            while len(self._kept) > self._ring or (self._kept_bytes > MAX_STREAM_BYTES and len(self._kept) > 1):
+                self._kept_bytes -= len(self._kept.popleft()[1])
+                self.dropped += 1
+                if self.dropped % 1000 == 1:
+                    _log.warning("%s: %d unacked events dropped so far", self._namespace, self.dropped)
+            self._writer.send_body(body)
+
+    def control(self, event: str, data: Any) -> None:
+        """Take `_ack` or `_resume`; anything else is ignored."""
+        fields = data if isinstance(data, dict) else {}
+        number = fields.get("seq" if event == "_ack" else "since_seq")
+        if not isinstance(number, int) or isinstance(number, bool):
+            return
+        foreign = fields.get("_sid", self.sid) != self.sid
+        with self._lock:
+            if event == "_ack":
+                # An ack beyond what was sent belongs to a stream before this one.
+                if not foreign and number <= self._seq:
+                    self._free(number)
+            elif event == "_resume":
+                since = 0 if foreign or number > self._seq else number
+                for seq, body in list(self._kept):
+                    if seq > since:
+                        self._writer.send_body(body)
+
+    def _free(self, number: int) -> None:
+        while self._kept and self._kept[0][0] <= number:
+            self._kept_bytes -= len(self._kept.popleft()[1])
