@@ -41,6 +41,18 @@ type Handle interface {
 	Dial(ctx context.Context) (net.Conn, error)
 }
 
+// Statuser is a Handle that knows the status of its sandbox without listing all.
+type Statuser interface {
+	// Status is what List would say of it; not running and without an exit once it is gone.
+	Status(ctx context.Context) (Status, error)
+}
+
+// Limiter is a provider that enforces limits; only those get the daemon's default limits.
+type Limiter interface {
+	// EnforcesLimits does nothing but mark the provider.
+	EnforcesLimits()
+}
+
 // Imager is a provider that has images.
 type Imager interface {
 	// ImportArchive imports an OCI or docker archive; name overrides the names inside if not empty.

@@ -57,6 +57,9 @@ func (s *sandbox) socket() string  { return filepath.Join(s.dir, "rpc.sock") }
 func (s *sandbox) workDir() string { return filepath.Join(s.dir, "work") }
 func (s *sandbox) logFile() string { return filepath.Join(s.dir, "runtime.log") }
 
+// Status tells whether the runtime runs.
+func (s *sandbox) Status(context.Context) (providers.Status, error) { return s.status(), nil }
+
 func (s *sandbox) status() providers.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,248 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	client "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/providers"
+)
+
+const (
+	tokenTimeout   = 10 * time.Second // for the shim to take the token
+	cleanupTimeout = 30 * time.Second // for removing what a failed create made
+)
+
+// Create starts the container of one sandbox. See providers.Provider.
+func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Handle, error) {
+	switch {
+	case !idPattern.MatchString(spec.ID):
+		return nil, errs.Invalid("sandbox_id", "must match %s", idPattern)
+	case spec.Image == "":
+		return nil, errs.Invalid("sandbox.image", "the containerd provider needs the name of an imported image")
+	}
+	unlock, err := p.lock(ctx, spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	image, err := p.image(ctx, spec.Image)
+	if err != nil {
+		return nil, p.translate(err)
+	}
+	cid := p.containerID(spec.ID)
+	_, err = p.client.LeasesService().Create(ctx, leases.WithID(cid), leases.WithLabels(p.labels(spec.ID)))
+	if errdefs.IsAlreadyExists(err) {
+		return nil, errs.New(errs.AlreadyExists, errs.SandboxExists, "sandbox %s exists", spec.ID)
+	}
+	if err == nil {
+		err = p.build(leases.WithLease(ctx, cid), spec, image)
+	}
+	if err != nil {
+		err = fmt.Errorf("start sandbox %s: %w", spec.ID, p.translate(err))
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTimeout, errors.New("clean-up took too long"))
+		defer cancel()
+		if rmErr := p.destroy(ctx, spec.ID); rmErr != nil {
+			err = errors.Join(err, rmErr)
+		}
+		return nil, err
+	}
+	p.monitor(spec.ID)
+	return handle{p: p, id: spec.ID}, nil
+}
+
+// build makes everything of a sandbox but its lease.
+func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.Image) error {
+	cid, dir := p.containerID(spec.ID), p.hostDir(spec.ID)
+	config, err := imageConfig(ctx, image)
+	if err != nil {
+		return err
+	}
+	if err := dir.make(spec.Project); err != nil {
+		return err
+	}
+	labels := p.labels(spec.ID)
+	container, err := p.client.NewContainer(ctx, cid,
+		client.WithContainerLabels(labels),
+		client.WithImageName(image.Name()),
+		client.WithSnapshotter(snapshotter),
+		client.WithNewSnapshot(cid, image, snapshots.WithLabels(labels)),
+		client.WithRuntime(runtimeName, nil),
+		client.WithNewSpec(p.specOpts(spec, config)...),
+	)
+	if err != nil {
+		return fmt.Errorf("make container: %w", err)
+	}
+	if err := failpoint.Inject("create/afterContainer"); err != nil {
+		return err
+	}
+	token, err := newTokenPipe(dir, spec.Token)
+	if err != nil {
+		return err
+	}
+	defer token.close()
+	task, err := container.NewTask(ctx, func(id string) (cio.IO, error) {
+		return &taskIO{cio.Config{Stdin: token.path, Stdout: "file://" + dir.path(logName), Stderr: "file://" + dir.path(logName)}}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("make task: %w", err)
+	}
+	if err := failpoint.Inject("create/afterTask"); err != nil {
+		return err
+	}
+	if err := task.Start(ctx); err != nil {
+		return fmt.Errorf("start task: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, tokenTimeout, errors.New("nobody took the token"))
+	defer cancel()
+	if err := token.taken(ctx.Done()); err != nil {
+		return err
+	}
+	if _, err := p.client.TaskService().CloseIO(ctx, &tasks.CloseIORequest{ContainerID: cid, Stdin: true}); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("close standard input: %w", err)
+	}
+	return nil
+}
+
+// labels mark what belongs to a sandbox of this daemon.
+func (p *Provider) labels(id string) map[string]string {
+	return map[string]string{labelInstance: p.cfg.Instance, labelSandbox: id}
+}
+
+// taskIO only names the files of a task: the shim opens them, nothing is copied here.
+type taskIO struct{ config cio.Config }
+
+func (t *taskIO) Config() cio.Config { return t.config }
+func (t *taskIO) Cancel()            {}
+func (t *taskIO) Wait()              {}
+func (t *taskIO) Close() error       { return nil }
+
+func sortedEnv(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
+	}
+	return list
+}
+
+// handle is one sandbox.
+type handle struct {
+	p  *Provider
+	id string
+}
+
+// ID is the sandbox id.
+func (h handle) ID() string { return h.id }
+
+// Dial connects to the runtime's socket in the sandbox's small file system.
+func (h handle) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := providers.DialSocket(ctx, h.p.hostDir(h.id).socket())
+	if err != nil {
+		return nil, fmt.Errorf("dial sandbox %s: %w", h.id, err)
+	}
+	return conn, nil
+}
+
+// Status asks containerd.
+func (h handle) Status(ctx context.Context) (providers.Status, error) {
+	return h.p.status(namespaces.WithNamespace(ctx, Namespace), h.id)
+}
+
+// RuntimeLog returns the end of what the runtime itself wrote to its standard error.
+func (h handle) RuntimeLog() string { return providers.LogTail(h.p.hostDir(h.id).path(logName)) }
+
+// Get returns the handle of a sandbox that exists, running or not.
+func (p *Provider) Get(ctx context.Context, id string) (providers.Handle, error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	_, err := p.client.ContainerService().Get(ctx, p.containerID(id))
+	if errdefs.IsNotFound(err) {
+		return nil, errs.New(errs.NotFound, errs.SandboxNotFound, "no sandbox %s", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get sandbox %s: %w", id, p.translate(err))
+	}
+	return handle{p: p, id: id}, nil
+}
+
+// Delete kills the sandbox's processes and removes its task, container, snapshot, mounts,
+// directory and lease, whatever of them is there.
+func (p *Provider) Delete(ctx context.Context, id string) error {
+	if !idPattern.MatchString(id) {
+		return nil
+	}
+	unlock, err := p.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := p.destroy(namespaces.WithNamespace(ctx, Namespace), id); err != nil {
+		return fmt.Errorf("delete sandbox %s: %w", id, p.translate(err))
+	}
+	return nil
+}
+
+// destroy removes in the reverse order of Create; the lease, by which a half-removed
+// sandbox is found again, comes last. The caller holds the id's lock.
+func (p *Provider) destroy(ctx context.Context, id string) error {
+	cid := p.containerID(id)
+	if err := p.endTask(ctx, cid); err != nil {
+		return err
+	}
+	if err := p.client.ContainerService().Delete(ctx, cid); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove container: %w", err)
+	}
+	if err := p.client.SnapshotService(snapshotter).Remove(ctx, cid); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove snapshot: %w", err)
+	}
+	if err := p.hostDir(id).remove(); err != nil {
+		return err
+	}
+	if err := p.client.LeasesService().Delete(ctx, leases.Lease{ID: cid}, leases.SynchronousDelete); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove lease: %w", err)
+	}
+	return nil
+}
+
+// endTask kills all processes of a container and removes its task.
+func (p *Provider) endTask(ctx context.Context, cid string) error {
+	service := p.client.TaskService()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		_, err := service.Get(ctx, &tasks.GetRequest{ContainerID: cid})
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			_, err = service.Kill(ctx, &tasks.KillRequest{ContainerID: cid, Signal: 9, All: true})
+		}
+		if err == nil || errdefs.IsNotFound(err) { // NotFound: its main process has ended already
+			_, err = service.Wait(ctx, &tasks.WaitRequest{ContainerID: cid})
+		}
+		if err == nil || errdefs.IsNotFound(err) {
+			_, err = service.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: cid})
+		}
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		p.log.Debug("task not removed yet", "container", cid, "err", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("end task: %w", errors.Join(context.Cause(ctx), err))
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package containerd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/providers"
+)
+
+// Names in a sandbox's directory on the host.
+const (
+	socketDirName = "socket"
+	projectName   = "project"
+	logName       = "runtime.log"
+	stdinName     = "stdin"
+	socketName    = "rpc.sock"
+)
+
+// hostDir is a sandbox's directory under StateDir.
+type hostDir string
+
+func (p *Provider) hostDir(id string) hostDir { return hostDir(filepath.Join(p.cfg.StateDir, id)) }
+
+func (d hostDir) path(name string) string { return filepath.Join(string(d), name) }
+func (d hostDir) socket() string          { return filepath.Join(string(d), socketDirName, socketName) }
+
+// make creates the directory, the small file system for the socket, and mounts the project.
+// On error the caller removes what was made.
+func (d hostDir) make(project *providers.Dir) error {
+	if err := os.Mkdir(string(d), 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if err := os.Mkdir(d.path(socketDirName), 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("agentix", d.path(socketDirName), "tmpfs", flags, "size=64k,nr_inodes=16,mode=0700"); err != nil {
+		return fmt.Errorf("mount socket directory: %w", err)
+	}
+	log, err := os.OpenFile(d.path(logName), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make runtime log: %w", err)
+	}
+	if err := log.Close(); err != nil {
+		return fmt.Errorf("make runtime log: %w", err)
+	}
+	if project != nil {
+		return d.mountProject(project)
+	}
+	return nil
+}
+
+// mountProject mounts the open directory itself, read-only, whatever its path leads to by now.
+func (d hostDir) mountProject(project *providers.Dir) error {
+	target := d.path(projectName)
+	if err := os.Mkdir(target, 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	tree, err := unix.OpenTree(project.FD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("clone project %s: %w", project.Path, err)
+	}
+	defer unix.Close(tree) //nolint:errcheck // the mount holds it
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("make project %s read-only: %w", project.Path, err)
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount project %s: %w", project.Path, err)
+	}
+	return nil
+}
+
+// remove unmounts and removes everything. It removes only what it knows by name, so that a
+// mount that does not go away can never be emptied.
+func (d hostDir) remove() error {
+	for _, name := range []string{projectName, socketDirName} {
+		if err := unmountAll(d.path(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{projectName, socketDirName, logName, stdinName, ""} {
+		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// unmountAll unmounts until nothing is mounted at path.
+func unmountAll(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		switch {
+		case err == nil || errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // nothing is mounted there
+			return nil
+		default:
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+}
+
+// tokenPipe is the FIFO through which containerd's shim carries the token to the runtime's
+// standard input. Both ends are held here, so nobody blocks and nothing is lost.
+type tokenPipe struct {
+	path string
+	file *os.File
+}
+
+func newTokenPipe(d hostDir, token string) (*tokenPipe, error) {
+	t := &tokenPipe{path: d.path(stdinName)}
+	if err := unix.Mkfifo(t.path, 0o600); err != nil {
+		return nil, fmt.Errorf("make token pipe: %w", err)
+	}
+	var err error
+	if t.file, err = os.OpenFile(t.path, os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
+		return nil, fmt.Errorf("open token pipe: %w", err)
+	}
+	line, err := json.Marshal(map[string]string{"token": token})
+	if err == nil {
+		_, err = t.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		_ = t.file.Close()
+		return nil, fmt.Errorf("write token: %w", err)
+	}
+	return t, nil
+}
+
+// taken waits until the shim has read the token.
+func (t *tokenPipe) taken(done <-chan struct{}) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := t.file.SyscallConn()
+		if err != nil {
+			return fmt.Errorf("hand over token: %w", err)
+		}
+		var left int
+		var ioErr error
+		if err := conn.Control(func(fd uintptr) { left, ioErr = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
+			return fmt.Errorf("hand over token: %w", err)
+		}
+		if ioErr != nil {
+			return fmt.Errorf("hand over token: %w", ioErr)
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-done:
+			return errors.New("hand over token: nobody took it")
+		case <-tick.C:
+		}
+	}
+}
+
+func (t *tokenPipe) close() {
+	_ = t.file.Close()
+	_ = os.Remove(t.path)
+}

@@ -1,0 +1,122 @@
+package containerd
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/agentixd/agentixd/providers"
+)
+
+// Paths inside a sandbox.
+const (
+	insideRuntime = "/.agentix/agentix-runtime"
+	insideProject = "/.agentix/project"
+	insideSocket  = "/.agentix/socket"
+)
+
+const (
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	cpuPeriod   = 100000 // 100 ms in µs: the quota's period
+	oomScore    = 100    // above the host's own processes; below 0 needs CAP_SYS_RESOURCE
+)
+
+// specOpts describe the container of a sandbox.
+func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oci.SpecOpts {
+	dir := p.hostDir(spec.ID)
+	args := []string{insideRuntime, "--socket", insideSocket + "/" + socketName, "--token-stdin"}
+	mounts := []specs.Mount{
+		{Destination: insideRuntime, Type: "bind", Source: p.cfg.RuntimePath, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+		{Destination: insideSocket, Type: "bind", Source: dir.path(socketDirName), Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+	}
+	if spec.Project != nil {
+		args = append(args, "--project", insideProject)
+		mounts = append(mounts, specs.Mount{
+			Destination: insideProject, Type: "bind", Source: dir.path(projectName), Options: []string{"bind", "ro", "nosuid", "nodev"},
+		})
+	}
+	return []oci.SpecOpts{
+		oci.WithDefaultSpec(),
+		oci.WithProcessArgs(args...),
+		oci.WithProcessCwd(workDir(image)),
+		oci.WithHostname(spec.ID),
+		oci.WithMounts(mounts),
+		oci.WithCgroup("/" + p.containerID(spec.ID)),
+		withEnv(image.Env, spec.Env),
+		withoutPrivileges,
+		seccomp.WithDefaultProfile(), // looks at the capabilities, so it comes after them
+		withLimits(spec.Limits),
+	}
+}
+
+func workDir(image ocispec.ImageConfig) string {
+	if strings.HasPrefix(image.WorkingDir, "/") {
+		return image.WorkingDir
+	}
+	return "/"
+}
+
+// withoutPrivileges leaves the user of the container no capability and no way to get one.
+func withoutPrivileges(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+	s.Process.Capabilities = &specs.LinuxCapabilities{}
+	s.Process.NoNewPrivileges = true
+	s.Process.Rlimits = nil // the engine's own; raising any needs CAP_SYS_RESOURCE
+	score := oomScore
+	s.Process.OOMScoreAdj = &score
+	return nil
+}
+
+// withEnv is the image's environment under the sandbox's. AGENTIX_… belongs to the runtime.
+func withEnv(image []string, own map[string]string) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		env := map[string]string{"PATH": defaultPath}
+		for _, v := range image {
+			if name, value, ok := strings.Cut(v, "="); ok && name != "" && !strings.HasPrefix(name, "AGENTIX_") {
+				env[name] = value
+			}
+		}
+		for name, value := range own {
+			env[name] = value
+		}
+		s.Process.Env = sortedEnv(env)
+		return nil
+	}
+}
+
+func withLimits(l providers.Limits) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if s.Linux.Resources == nil {
+			s.Linux.Resources = &specs.LinuxResources{}
+		}
+		r := s.Linux.Resources
+		if l.MemoryBytes > 0 {
+			r.Memory = &specs.LinuxMemory{Limit: &l.MemoryBytes}
+			if swapAccounted() {
+				r.Memory.Swap = &l.MemoryBytes // memory and swap together: no swap
+			}
+		}
+		if l.CPUs > 0 {
+			quota, period := max(int64(l.CPUs*cpuPeriod), 1000), uint64(cpuPeriod) // 1000 µs is the kernel's minimum
+			r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+		}
+		if l.PIDs > 0 {
+			r.Pids = &specs.LinuxPids{Limit: &l.PIDs}
+		}
+		return nil
+	}
+}
+
+// swapAccounted tells whether a swap limit can be set: always on cgroup v2.
+func swapAccounted() bool {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return true
+	}
+	_, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
+	return err == nil
+}
