@@ -1,0 +1,88 @@
+package sandboxes
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/agentixd/agentixd/daemon/store"
+	"github.com/agentixd/agentixd/providers"
+)
+
+// adopt takes over what the daemon before left: READY sandboxes that run go on, those that
+// ended become FAILED, half-made ones and those being deleted are removed, and so is what
+// the provider has without a record.
+func (m *Manager) adopt(ctx context.Context) error {
+	rows, err := m.opts.Store.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := m.opts.Provider.List(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]providers.Status{}
+	for _, st := range list {
+		known[st.ID] = st
+	}
+	for _, row := range rows {
+		st, exists := known[row.ID]
+		delete(known, row.ID)
+		m.adoptOne(ctx, row, st, exists)
+	}
+	for id := range known {
+		m.removeStray(ctx, id)
+	}
+	return nil
+}
+
+func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st providers.Status, exists bool) {
+	var rec record
+	if err := json.Unmarshal(row.Record, &rec); err != nil || rec.Sandbox.ID != row.ID {
+		m.log.Error("sandbox record unreadable", "sandbox", row.ID, "err", err)
+		rec = record{Sandbox: Sandbox{ID: row.ID, State: Stopping, Reason: Lost, Provider: m.opts.Provider.Name()}}
+	}
+	e := newEntry(rec)
+	close(e.created)
+	e.cancelCreate = func(error) {}
+	m.mu.Lock()
+	m.entries[row.ID] = e
+	if rec.RequestID != "" {
+		m.byRequest[rec.RequestID] = e
+	}
+	m.seq = max(m.seq, rec.Seq)
+	m.mu.Unlock()
+
+	switch {
+	case rec.Sandbox.State == Failed:
+		m.opts.OnLost(row.ID, string(rec.Sandbox.Reason), rec.Sandbox.Message)
+	case rec.Sandbox.State != Ready: // half-made or half-removed
+		m.startDelete(e)
+	case exists && st.Running:
+		handle, err := m.opts.Provider.Get(ctx, row.ID)
+		if err != nil {
+			m.log.Error("sandbox not adopted", "sandbox", row.ID, "err", err)
+			m.startFail(e, providers.Exit{ID: row.ID, Reason: providers.Lost})
+			return
+		}
+		m.connect(e, handle)
+		m.log.Info("sandbox adopted", "sandbox", row.ID)
+	default:
+		exit := providers.Exit{ID: row.ID, Reason: providers.Lost}
+		if st.Exit != nil {
+			exit = *st.Exit
+		}
+		m.startFail(e, exit)
+	}
+}
+
+// removeStray removes what the provider has without a record: it was half-made.
+func (m *Manager) removeStray(ctx context.Context, id string) {
+	e := newEntry(record{Sandbox: Sandbox{ID: id, State: Stopping, Reason: Lost, Provider: m.opts.Provider.Name()}})
+	close(e.created)
+	e.cancelCreate = func(error) {}
+	m.mu.Lock()
+	m.entries[id] = e // keeps the id until it is gone
+	m.mu.Unlock()
+	m.log.Warn("sandbox without a record removed", "sandbox", id)
+	m.startDelete(e)
+}

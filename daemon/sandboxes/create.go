@@ -1,0 +1,298 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/providers"
+)
+
+var (
+	errCallersLeft = errors.New("every caller that waited for the sandbox has left")
+	errDeletedToo  = errors.New("it was deleted while it was being created")
+)
+
+// Create makes a sandbox and returns it READY. A create that fails, whose callers all
+// left, or that was cut by Delete leaves nothing; with a request id it goes on without
+// callers, so that the same request finds it.
+func (m *Manager) Create(ctx context.Context, req CreateRequest) (Sandbox, error) {
+	if err := req.validate(); err != nil {
+		return Sandbox{}, err
+	}
+	hash, err := req.hash()
+	if err != nil {
+		return Sandbox{}, err
+	}
+	base, err := m.waitReady(ctx)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if e, err := m.join(req, hash); e != nil || err != nil {
+		if err != nil {
+			return Sandbox{}, err
+		}
+		return m.awaitCreated(ctx, e)
+	}
+	dir, err := m.openProject(req.Project, req.Peer)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	e, existing, err := m.reserve(base, req, hash, dir)
+	if err != nil || existing {
+		if dir != nil {
+			_ = unix.Close(dir.FD)
+		}
+		if err != nil {
+			return Sandbox{}, err
+		}
+	}
+	return m.awaitCreated(ctx, e)
+}
+
+// join finds the sandbox that an earlier request with the same request id makes or made.
+func (m *Manager) join(req CreateRequest, hash string) (*entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.joinLocked(req, hash)
+}
+
+func (m *Manager) joinLocked(req CreateRequest, hash string) (*entry, error) {
+	if req.RequestID == "" {
+		return nil, nil
+	}
+	e, ok := m.byRequest[req.RequestID]
+	if !ok {
+		return nil, nil
+	}
+	if e.rec.RequestHash != hash {
+		return nil, errs.New(errs.AlreadyExists, errs.SandboxExists,
+			"request_id: it made sandbox %s from a different request", e.rec.Sandbox.ID).WithMeta("sandbox", e.rec.Sandbox.ID)
+	}
+	e.waiters++
+	return e, nil
+}
+
+// reserve takes the id and starts the create, or joins one that came first. The create owns dir.
+func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, dir *providers.Dir) (_ *entry, existing bool, err error) {
+	id := req.ID
+	if id == "" {
+		id = newID()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, err := m.joinLocked(req, hash); e != nil || err != nil {
+		return e, true, err
+	}
+	if taken, ok := m.entries[id]; ok {
+		return nil, false, errs.New(errs.AlreadyExists, errs.SandboxExists, "sandbox %s exists and is %s", id, taken.rec.Sandbox.State).
+			WithMeta("sandbox", id).WithMeta("state", string(taken.rec.Sandbox.State))
+	}
+	if m.stopped {
+		return nil, false, stopping()
+	}
+	m.seq++
+	e := newEntry(record{
+		Sandbox: Sandbox{
+			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: m.opts.Provider.Name(),
+			Labels: req.Labels, Env: req.Env, Resources: m.effective(req.Resources), CreateTime: m.opts.Clock.Now(),
+		}.clone(),
+		Seq: m.seq, RequestID: req.RequestID, RequestHash: hash,
+	})
+	e.waiters = 1
+	m.entries[id] = e
+	if req.RequestID != "" {
+		m.byRequest[req.RequestID] = e
+	}
+	ctx, cancel := context.WithCancelCause(base)
+	e.cancelCreate = cancel
+	e.op.Lock() // nobody else has seen the entry yet
+	m.wg.Go(func() {
+		defer cancel(nil)
+		defer e.op.Unlock()
+		err := m.create(ctx, e, dir)
+		m.mu.Lock()
+		e.createErr = err
+		m.mu.Unlock()
+		close(e.created)
+	})
+	return e, false, nil
+}
+
+func newEntry(rec record) *entry {
+	return &entry{rec: rec, created: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// awaitCreated waits for a create that the caller was counted in for.
+func (m *Manager) awaitCreated(ctx context.Context, e *entry) (Sandbox, error) {
+	select {
+	case <-e.created:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		e.waiters--
+		return e.rec.Sandbox.clone(), e.createErr
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	e.waiters--
+	abandoned := e.waiters == 0 && e.rec.RequestID == ""
+	m.mu.Unlock()
+	if abandoned {
+		e.cancelCreate(errCallersLeft)
+		<-e.created // so that nothing is left when the caller learns of it
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Sandbox{}, errs.New(errs.DeadlineExceeded, errs.Deadline, "the caller's deadline passed before the sandbox was ready")
+	}
+	return Sandbox{}, errs.New(errs.Cancelled, errs.CallerLeft, "the caller left before the sandbox was ready")
+}
+
+// create runs one create to its end; e.op is held. On error nothing of it is left.
+func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir) error {
+	id := e.rec.Sandbox.ID
+	defer func() {
+		if dir != nil {
+			_ = unix.Close(dir.FD)
+		}
+	}()
+	if err := m.put(ctx, e); err != nil { // intent first, whatever happens from here on is found again
+		m.drop(e)
+		return err
+	}
+	m.set(e, Creating, NoReason, "")
+	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.StartTimeout,
+		fmt.Errorf("it was not ready within %s", m.opts.StartTimeout))
+	defer cancel()
+	err := m.bringUp(ctx, e, dir)
+	if err == nil {
+		return nil
+	}
+	err = m.startError(ctx, e, err)
+	m.log.Warn("sandbox not started", "sandbox", id, "err", err)
+	m.set(e, Failed, StartFailed, messageOf(err))
+	if rmErr := m.remove(ctx, e); rmErr != nil {
+		m.log.Error("sandbox not removed", "sandbox", id, "err", rmErr)
+	}
+	return err
+}
+
+// bringUp goes from the record to READY.
+func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) error {
+	if err := failpoint.Inject("create/afterRecord"); err != nil {
+		return err
+	}
+	s := e.rec.Sandbox // only this operation changes it
+	handle, err := m.opts.Provider.Create(ctx, providers.Spec{
+		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Token: m.opts.Store.RuntimeToken(s.ID),
+	})
+	if err != nil {
+		return err
+	}
+	m.connect(e, handle)
+	if err := failpoint.Inject("create/beforeReady"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m.wg.Go(func() { // ends with this function
+		select {
+		case <-e.ended:
+			m.mu.Lock()
+			exit := *e.exit
+			m.mu.Unlock()
+			cancel(exitError{exit})
+		case <-ctx.Done():
+		}
+	})
+	health, err := e.link.WaitReady(ctx)
+	if err != nil {
+		return err
+	}
+	told := m.askHealth(ctx, e.handle)
+	m.mu.Lock()
+	e.rec.Sandbox.State = Ready
+	e.rec.Sandbox.Runtime = runtimeOf(health, told)
+	m.mu.Unlock()
+	if err := m.put(ctx, e); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	m.set(e, Ready, NoReason, "")
+	return nil
+}
+
+// exitError is the end of a sandbox as an error.
+type exitError struct{ providers.Exit }
+
+func (e exitError) Error() string { return exitMessage(e.Exit) }
+
+// startError makes the client's error: why the sandbox did not start, with the last words
+// of its runtime, and without the engine's innards.
+func (m *Manager) startError(ctx context.Context, e *entry, err error) error {
+	id := e.rec.Sandbox.ID
+	cause := context.Cause(ctx)
+	m.mu.Lock()
+	over := m.base.Err() != nil
+	m.mu.Unlock()
+	if over {
+		return stopping()
+	}
+	for _, c := range []error{errDeletedToo, errCallersLeft} {
+		if errors.Is(cause, c) {
+			return errs.New(errs.FailedPrecondition, errs.StartFailed, "sandbox %s was not started: %s", id, c).WithCause(err)
+		}
+	}
+	var why string
+	var known *errs.Error
+	var exit exitError
+	switch {
+	case errors.As(err, &exit), errors.As(cause, &exit):
+		why = exitMessage(exit.Exit)
+	case cause != nil:
+		why = cause.Error()
+		if errors.As(err, &known) {
+			why += "; " + known.Message
+		}
+	case errors.As(err, &known) && known.Kind != errs.Internal && known.Reason != errs.RuntimeUnavailable:
+		if known.Reason != errs.StartFailed {
+			return err
+		}
+		why = known.Message
+	default:
+		why = "the engine failed; the daemon's log tells more"
+	}
+	text := fmt.Sprintf("sandbox %s was not started: %s", id, why)
+	if logger, ok := e.handle.(providers.RuntimeLogger); ok {
+		if tail := quoteTail(logger.RuntimeLog()); tail != "" {
+			text += "; its runtime said: " + tail
+		}
+	}
+	return errs.New(errs.FailedPrecondition, errs.StartFailed, "%s", text).WithCause(err).WithMeta("sandbox", id)
+}
+
+// quoteTail makes a sandbox's own text safe to show: its last lines, control characters escaped.
+func quoteTail(text string) string {
+	const maxBytes = 600
+	if len(text) > maxBytes {
+		text = strings.ToValidUTF8(text[len(text)-maxBytes:], "")
+	}
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+func messageOf(err error) string {
+	var known *errs.Error
+	if errors.As(err, &known) {
+		return known.Message
+	}
+	return "internal error"
+}

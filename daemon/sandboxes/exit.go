@@ -1,0 +1,145 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/agentixd/agentixd/providers"
+)
+
+// watch follows the provider's hints, and looks at its list now and then.
+func (m *Manager) watch(ctx context.Context, exits <-chan providers.Exit) error {
+	tick := time.NewTicker(m.opts.CheckInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case exit, ok := <-exits:
+			if !ok {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return errors.New("watch sandboxes: the provider ended the watch")
+			}
+			m.hint(ctx, exit)
+		case <-tick.C:
+			m.check(ctx)
+		}
+	}
+}
+
+// hint looks whether what the provider told is so: the event may be of an earlier sandbox
+// with the same id.
+func (m *Manager) hint(ctx context.Context, exit providers.Exit) {
+	m.mu.Lock()
+	e, ok := m.entries[exit.ID]
+	var handle providers.Handle
+	if ok {
+		handle = e.handle
+	}
+	m.mu.Unlock()
+	if !ok {
+		return
+	}
+	if statuser, can := handle.(providers.Statuser); can {
+		st, err := statuser.Status(ctx)
+		if err == nil && st.Running {
+			return
+		}
+		if err == nil && st.Exit != nil {
+			exit = *st.Exit
+		}
+	}
+	m.startFail(e, exit)
+}
+
+// check compares with the provider's list, which is the truth.
+func (m *Manager) check(ctx context.Context) {
+	m.mu.Lock()
+	before := maps.Clone(m.entries)
+	m.mu.Unlock()
+	list, err := m.opts.Provider.List(ctx)
+	if err != nil {
+		m.log.Warn("provider not listed", "err", err)
+		return
+	}
+	known := map[string]providers.Status{}
+	for _, st := range list {
+		known[st.ID] = st
+	}
+	for id, e := range before {
+		m.mu.Lock()
+		state, deleting := e.rec.Sandbox.State, e.delete != nil
+		m.mu.Unlock()
+		st, exists := known[id]
+		switch {
+		case state == Ready && !st.Running:
+			exit := providers.Exit{ID: id, Reason: providers.Lost}
+			if exists && st.Exit != nil {
+				exit = *st.Exit
+			}
+			m.startFail(e, exit)
+		case state == Stopping && !deleting: // a removal that failed is tried again
+			m.startDelete(e)
+		}
+	}
+}
+
+// startFail handles the end of a sandbox in the background.
+func (m *Manager) startFail(e *entry, exit providers.Exit) {
+	m.mu.Lock()
+	first := e.exit == nil
+	if first {
+		e.exit = &exit
+		close(e.ended) // a create under way fails by it
+	}
+	m.mu.Unlock()
+	if !first {
+		return
+	}
+	m.wg.Go(func() {
+		e.op.Lock()
+		defer e.op.Unlock()
+		m.mu.Lock()
+		state := e.rec.Sandbox.State
+		m.mu.Unlock()
+		if state == Ready {
+			m.fail(e, exit)
+		}
+	})
+}
+
+// fail makes a sandbox FAILED: its calls end, its link is closed, its record stays. What
+// the provider still has of it stays until Delete.
+func (m *Manager) fail(e *entry, exit providers.Exit) {
+	ctx, cancel := m.detached()
+	defer cancel()
+	id, message := e.rec.Sandbox.ID, exitMessage(exit)
+	m.mu.Lock()
+	e.rec.Sandbox.State, e.rec.Sandbox.Reason, e.rec.Sandbox.Message = Failed, Reason(exit.Reason), message
+	m.mu.Unlock()
+	if err := m.put(ctx, e); err != nil {
+		m.log.Error("sandbox record not written", "sandbox", id, "err", err)
+	}
+	m.disconnect(e, exitError{exit})
+	m.opts.OnLost(id, string(exit.Reason), message)
+	m.set(e, Failed, Reason(exit.Reason), message)
+}
+
+// exitMessage is one sentence for people.
+func exitMessage(exit providers.Exit) string {
+	switch exit.Reason {
+	case providers.Exited:
+		return fmt.Sprintf("the sandbox's main process ended with exit code %d", exit.Code)
+	case providers.Killed:
+		return fmt.Sprintf("the sandbox's main process was killed by signal %d", -exit.Code)
+	case providers.OOMKilled:
+		return "the sandbox's main process was killed because the memory limit was reached"
+	case providers.Lost:
+	}
+	return "the provider no longer runs the sandbox"
+}

@@ -1,0 +1,110 @@
+package sandboxes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agentixd/agentixd/providers"
+)
+
+// State is where a sandbox is in its life: a name of the API's SandboxState without prefix.
+type State string
+
+// The states. A sandbox that ended as intended is gone, so there is no stopped one to list.
+const (
+	Creating State = "CREATING"
+	Ready    State = "READY"
+	Stopping State = "STOPPING"
+	Stopped  State = "STOPPED"
+	Failed   State = "FAILED"
+)
+
+// Reason is why a sandbox is in its state: a name of the API's SandboxReason without
+// prefix. All of providers.ExitReason are reasons.
+type Reason string
+
+// The reasons that do not come from a provider.
+const (
+	NoReason    Reason = ""
+	Deleted     Reason = "DELETED"
+	StartFailed Reason = "START_FAILED"
+	Lost        Reason = Reason(providers.Lost)
+)
+
+// Sandbox is what clients may know of a sandbox.
+type Sandbox struct {
+	ID         string            `json:"id"`
+	State      State             `json:"state"`
+	Reason     Reason            `json:"reason,omitempty"`
+	Message    string            `json:"message,omitempty"`
+	Image      string            `json:"image,omitempty"`
+	Project    string            `json:"project,omitempty"`
+	Provider   string            `json:"provider"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Resources  providers.Limits  `json:"resources"`
+	CreateTime time.Time         `json:"create_time"`
+	Runtime    *Runtime          `json:"runtime,omitempty"` // nil until READY
+}
+
+// Runtime is what a sandbox's runtime told about itself; its texts are bounded, not trusted.
+type Runtime struct {
+	Version      string   `json:"version"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	Python       string   `json:"python,omitempty"`
+}
+
+// clone lets a caller keep the sandbox while it changes.
+func (s Sandbox) clone() Sandbox {
+	s.Labels = maps.Clone(s.Labels)
+	s.Env = maps.Clone(s.Env)
+	if s.Runtime != nil {
+		r := *s.Runtime
+		r.Capabilities = slices.Clone(r.Capabilities)
+		s.Runtime = &r
+	}
+	return s
+}
+
+// CreateRequest asks for a sandbox.
+type CreateRequest struct {
+	ID        string // empty = a random one
+	RequestID string // empty = each request is a new one
+	Image     string
+	Project   string // host path; only with Peer
+	Peer      *Peer  // nil for callers not on the Unix socket
+	Labels    map[string]string
+	Env       map[string]string
+	Resources providers.Limits // zero fields take the daemon's defaults
+}
+
+// Peer is who sits at the other end of the Unix socket.
+type Peer struct {
+	UID, GID uint32
+	PID      int32
+}
+
+// hash tells two requests with one request id apart.
+func (r CreateRequest) hash() (string, error) {
+	r.RequestID = ""
+	r.Peer = nil
+	data, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("hash request: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// record is a sandbox as it is kept in the store.
+type record struct {
+	Sandbox     Sandbox `json:"sandbox"`
+	Seq         uint64  `json:"seq"` // order of creation
+	RequestID   string  `json:"request_id,omitempty"`
+	RequestHash string  `json:"request_hash,omitempty"`
+}
