@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -18,6 +19,9 @@ func (g *gateway) fail(w http.ResponseWriter, err error) { g.failWith(w, err, 0)
 // failWith is fail with an HTTP status of its own; 0 = that of the code.
 func (g *gateway) failWith(w http.ResponseWriter, err error, httpStatus int) {
 	st := g.Status(err)
+	if original, _ := status.FromError(err); st.Code() == codes.Internal && len(original.Details()) == 0 {
+		g.Logger.LogAttrs(context.Background(), slog.LevelError, "gateway failed", slog.Any("err", err))
+	}
 	if httpStatus == 0 {
 		httpStatus = httpStatusOf(st.Code())
 	}

@@ -7,6 +7,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -32,6 +33,8 @@ type Options struct {
 	Local func(*http.Request) bool
 	// Hosts are names of this daemon besides the loopback ones.
 	Hosts []string
+	// Logger gets the causes of faults that the gRPC server did not see.
+	Logger *slog.Logger
 	// Ready returns nil once the daemon takes calls, else why not.
 	Ready func() error
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/proto"
@@ -33,8 +34,16 @@ func (marshaler) Marshal(v any) ([]byte, error) {
 // Unmarshal reads a message.
 func (marshaler) Unmarshal(data []byte, v any) error {
 	message, ok := v.(proto.Message)
-	if !ok {
-		return fmt.Errorf("unmarshal %T: not a message", v)
+	if !ok { // for `body: "field"` the generated handlers give the address of a field
+		field := reflect.ValueOf(v)
+		if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Pointer {
+			return fmt.Errorf("unmarshal %T: not a message", v)
+		}
+		made := reflect.New(field.Type().Elem().Elem())
+		if message, ok = made.Interface().(proto.Message); !ok {
+			return fmt.Errorf("unmarshal %T: not a message", v)
+		}
+		field.Elem().Set(made)
 	}
 	return parseMessage(data, message.ProtoReflect())
 }

@@ -46,8 +46,18 @@ func (q strictQuery) Parse(msg proto.Message, values url.Values, filter *utiliti
 		}
 		seen[field.Number()] = true
 		if err := q.DefaultQueryParser.Parse(msg, url.Values{key: texts}, filter); err != nil {
-			return violation(string(field.Name()), "%v", err)
+			return violation(string(field.Name()), "%q cannot be read as %s", clip(texts[0]), kindOf(field))
 		}
 	}
 	return nil
+}
+
+func kindOf(field protoreflect.FieldDescriptor) string {
+	if field.Message() != nil {
+		return string(field.Message().Name())
+	}
+	if field.Enum() != nil {
+		return string(field.Enum().Name())
+	}
+	return field.Kind().String()
 }

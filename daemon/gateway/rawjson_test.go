@@ -130,7 +130,10 @@ func TestParsePlainFieldsAsProtojsonDoes(t *testing.T) {
 	if diff := cmp.Diff(&got, want, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	var nested agentixv1.Sandbox
+	var nested *agentixv1.Sandbox // as the generated handlers do for `body: "sandbox"`
+	if err := (marshaler{}).Unmarshal([]byte(`{"image":"i","resources":{"pids":"7"}}`), &nested); err != nil || nested.GetResources().GetPids() != 7 {
+		t.Errorf("got %v, %v", nested, err)
+	}
 	err := marshaler{}.Unmarshal([]byte(`{"resources":{"gpus":1}}`), &nested)
 	var e *errs.Error
 	if !errors.As(err, &e) || e.Violations[0].Field != "resources.gpus" {
