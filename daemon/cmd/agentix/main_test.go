@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// daemon is a server of the public API whose answers a test chooses.
+type daemon struct {
+	agentixv1.UnimplementedSandboxServiceServer
+	agentixv1.UnimplementedRemoteServiceServer
+	agentixv1.UnimplementedEventServiceServer
+	agentixv1.UnimplementedImageServiceServer
+
+	remote func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
+	create func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
+	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
+	stream func(*agentixv1.StreamEventsRequest, grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error
+	load   func(grpc.ClientStreamingServer[agentixv1.ImportImageRequest, agentixv1.ImportImageResponse]) error
+}
+
+func (d *daemon) Remote(ctx context.Context, r *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error) {
+	return d.remote(ctx, r)
+}
+
+func (d *daemon) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
+	return d.create(ctx, r)
+}
+
+func (d *daemon) ListSandboxes(ctx context.Context, r *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error) {
+	return d.list(ctx, r)
+}
+
+func (d *daemon) StreamEvents(r *agentixv1.StreamEventsRequest, s grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error {
+	return d.stream(r, s)
+}
+
+func (d *daemon) ImportImage(s grpc.ClientStreamingServer[agentixv1.ImportImageRequest, agentixv1.ImportImageResponse]) error {
+	return d.load(s)
+}
+
+// serve serves d until the test ends and returns its address.
+func serve(t *testing.T, d *daemon) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agentix-cli-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	agentixv1.RegisterSandboxServiceServer(server, d)
+	agentixv1.RegisterRemoteServiceServer(server, d)
+	agentixv1.RegisterEventServiceServer(server, d)
+	agentixv1.RegisterImageServiceServer(server, d)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }() // ends with Stop
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return "unix://" + path
+}
+
+// result is what one command line did.
+type result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+func execute(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	return executeContext(t.Context(), stdin, args...)
+}
+
+func executeContext(ctx context.Context, stdin string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
+	return result{Code: code, Stdout: stdout.String(), Stderr: stderr.String()}
+}
+
+func TestHelp(t *testing.T) {
+	var got strings.Builder
+	var visit func(command *cobra.Command, path []string)
+	visit = func(command *cobra.Command, path []string) {
+		if command.Name() == "help" || command.Hidden {
+			return
+		}
+		help := execute(t, "", append(path, "--help")...)
+		if help.Code != 0 || help.Stderr != "" {
+			t.Errorf("help of %v: code %d, stderr %q", path, help.Code, help.Stderr)
+		}
+		got.WriteString("$ agentix " + strings.Join(append(path, "--help"), " ") + "\n" + help.Stdout + "\n")
+		for _, child := range command.Commands() {
+			visit(child, append(path[:len(path):len(path)], child.Name()))
+		}
+	}
+	visit(newRoot(&app{}), nil)
+	golden := filepath.Join("testdata", "help.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(got.String(), string(want)); diff != "" {
+		t.Errorf("help differs from %s (rewrite it with -update):\n%s", golden, diff)
+	}
+}
