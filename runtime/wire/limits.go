@@ -21,9 +21,14 @@ const (
 	MaxBatchBytes     = 1048576   // 1 MiB: records in one Batch, unless a single one is larger
 	MaxAttachments    = 10        // of one Socket.IO packet
 	MaxPollingPackets = 16        // in one polling payload
-	MaxCallIDs        = 100000    // in one resume
-	MaxRPCBytes       = 536870912 // 512 MiB: one gRPC message to the daemon; above every other limit, so that those answer with their names
-	MaxBodyBytes      = 402653184 // 384 MiB: one HTTP request body, room for base64 of MaxArgumentsBytes; RESOURCE_EXHAUSTED "body_bytes"
-	MaxEventStreams   = 1024      // StreamEvents at once of one principal; RESOURCE_EXHAUSTED "event_streams"
-	MaxConnStreams    = 250       // requests at once on one gRPC connection over TCP
+	MaxCallIDs        = 100000    // in one resume; open calls of a daemon; RESOURCE_EXHAUSTED "open_calls"
+
+	MaxBaggageEntries   = 64         // of one call; INVALID_ARGUMENT
+	MaxBaggageBytes     = 8192       // 8 KiB: keys and values of one call; INVALID_ARGUMENT
+	MaxInflightBytes    = 1073741824 // 1 GiB: arguments of all open calls of a daemon; RESOURCE_EXHAUSTED "inflight_bytes"
+	MaxStoredValueBytes = 65536      // 64 KiB: a result that the store keeps for callers that come again
+	MaxRPCBytes         = 536870912  // 512 MiB: one gRPC message to the daemon; above every other limit, so that those answer with their names
+	MaxBodyBytes        = 402653184  // 384 MiB: one HTTP request body, room for base64 of MaxArgumentsBytes; RESOURCE_EXHAUSTED "body_bytes"
+	MaxEventStreams     = 1024       // StreamEvents at once of one principal; RESOURCE_EXHAUSTED "event_streams"
+	MaxConnStreams      = 250        // requests at once on one gRPC connection over TCP
 )

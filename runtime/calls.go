@@ -1,0 +1,304 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agentixd/agentixd/internal/clock"
+	"github.com/agentixd/agentixd/runtime/calltable"
+	"github.com/agentixd/agentixd/runtime/wire"
+	"github.com/agentixd/agentixd/runtime/workerproc"
+)
+
+// unknownGrace is how long a resume of an unknown id waits for its call.
+const unknownGrace = 2 * time.Second
+
+// callWorker is what calls need of workerproc.Supervisor.
+type callWorker interface {
+	Send(callID string, body []byte) error
+	Unsend(callID string) bool
+	Waiting() map[string]bool
+	Withdraw() []string
+}
+
+// calls runs the call table: it starts calls on the worker and delivers each outcome once.
+type calls struct {
+	hub     *hub
+	worker  callWorker
+	foreign bool // the worker is a neighbour's: it knows only the public protocol
+	clock   clock.Clock
+
+	mu      sync.Mutex // taken before hub.mu
+	table   *calltable.Table
+	stops   map[string]func() bool                  // deadline timers
+	waiters map[string][]chan calltable.Outcome     // POST /call
+	asked   map[string]map[calltable.Owner]struct{} // unknown ids that neighbours resumed
+}
+
+func newCalls(h *hub, foreign bool, c clock.Clock) *calls {
+	return &calls{
+		hub: h, foreign: foreign, clock: c,
+		table:   calltable.NewTable(calltable.Limits{Entries: wire.MaxRetained, Bytes: wire.MaxRetainedBytes}),
+		stops:   map[string]func() bool{},
+		waiters: map[string][]chan calltable.Outcome{},
+		asked:   map[string]map[calltable.Owner]struct{}{},
+	}
+}
+
+// start runs c for owner. wait, if not nil, gets the outcome too. The verdict says whether
+// the call was new; an outcome that is already there comes back with it.
+func (c *calls) start(call *wire.Call, owner calltable.Owner, wait chan calltable.Outcome) (calltable.Verdict, calltable.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	verdict := c.table.Start(call.CallID, owner)
+	_, _, outcome := c.table.Lookup(call.CallID)
+	if verdict != calltable.New {
+		return verdict, outcome
+	}
+	delete(c.asked, call.CallID)
+	if wait != nil {
+		c.waiters[call.CallID] = append(c.waiters[call.CallID], wait)
+	}
+	if err := c.submit(call); err != nil {
+		c.finishLocked(call.CallID, errorOutcome(call.CallID, err))
+		return verdict, outcome
+	}
+	if call.TimeoutMS > 0 {
+		d := time.Duration(min(call.TimeoutMS, maxTimeoutMS)) * time.Millisecond
+		c.stops[call.CallID] = c.clock.AfterFunc(d, func() { c.expire(call.CallID, d) })
+	}
+	return verdict, outcome
+}
+
+// maxTimeoutMS keeps a timeout within time.Duration: a hundred years.
+const maxTimeoutMS = 100 * 365 * 24 * 3600 * 1000
+
+// callFrame is the call as the worker gets it.
+type callFrame struct {
+	Type string `msgpack:"type"`
+	wire.Call
+}
+
+// submit hands a call to the worker.
+func (c *calls) submit(call *wire.Call) *wire.Error {
+	frame := callFrame{Type: wire.FrameCall, Call: *call}
+	if c.foreign {
+		if e := call.Encoding; e != "" && e != wire.EncodingPickle {
+			return &wire.Error{Type: wire.ErrBadRequest, Message: fmt.Sprintf("arguments in %s: this worker knows only pickle", e)}
+		}
+		frame.Call = wire.Call{CallID: call.CallID, Callable: call.Callable, Arguments: call.Arguments, Context: call.Context}
+	}
+	body, err := wire.Marshal(&frame)
+	if err == nil {
+		err = c.worker.Send(call.CallID, body)
+	}
+	switch {
+	case errors.Is(err, wire.ErrFrameLimit):
+		return &wire.Error{
+			Type: wire.ErrFrameTooLarge, Limit: wire.MaxFrameBytes, Size: int64(len(body)),
+			Message: fmt.Sprintf("the call takes %d bytes, a frame at most %d", len(body), wire.MaxFrameBytes),
+		}
+	case err != nil:
+		return &wire.Error{Type: "RuntimeError", Message: err.Error()}
+	}
+	return nil
+}
+
+// finish ends a call; a call that has an outcome keeps its first one.
+func (c *calls) finish(id string, o calltable.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finishLocked(id, o)
+}
+
+func (c *calls) finishLocked(id string, o calltable.Outcome) {
+	owner, ok := c.table.Finish(id, o)
+	if !ok {
+		return
+	}
+	if stop := c.stops[id]; stop != nil {
+		stop()
+		delete(c.stops, id)
+	}
+	for _, w := range c.waiters[id] {
+		w <- o // capacity 1, one outcome
+	}
+	delete(c.waiters, id)
+	c.hub.deliver(owner, o)
+}
+
+// unwait takes a waiter of POST /call back.
+func (c *calls) unwait(id string, wait chan calltable.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, w := range c.waiters[id] {
+		if w == wait {
+			c.waiters[id] = append(c.waiters[id][:i], c.waiters[id][i+1:]...)
+		}
+	}
+	if len(c.waiters[id]) == 0 {
+		delete(c.waiters, id)
+	}
+}
+
+// expire ends a call whose timeout ran out.
+func (c *calls) expire(id string, d time.Duration) {
+	c.stop(id, &wire.Error{Type: wire.ErrDeadlineExceeded, Message: fmt.Sprintf("the call did not end within %s", d)})
+}
+
+// cancel ends a call on behalf of p; it reports whether the call ran.
+func (c *calls) cancel(p *peer, id string) {
+	c.mu.Lock()
+	state, owner, _ := c.table.Lookup(id)
+	c.mu.Unlock()
+	if p.daemon == (owner == calltable.Neighbour) && state != calltable.StateUnknown {
+		return // not of this side
+	}
+	switch state {
+	case calltable.StateRunning:
+		c.stop(id, &wire.Error{Type: wire.ErrCancelled, Message: "remote call cancelled", Cancelled: true})
+	case calltable.StateRetained:
+		if !p.daemon {
+			c.ack(p, id)
+		}
+	}
+}
+
+// stop gives a running call the outcome e at once and cancels it on the worker, whose own
+// outcome then comes too late and is dropped.
+func (c *calls) stop(id string, e *wire.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if state, _, _ := c.table.Lookup(id); state != calltable.StateRunning {
+		return
+	}
+	if !c.worker.Unsend(id) {
+		body, err := wire.Marshal(map[string]string{"type": wire.FrameCancel, "call_id": id})
+		if err == nil {
+			_ = c.worker.Send("", body) // a full queue: the caller has its answer all the same
+		}
+	}
+	c.finishLocked(id, errorOutcome(id, e))
+}
+
+// ack forgets an outcome that p confirmed.
+func (c *calls) ack(p *peer, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.table.Ack(id, p.owner())
+}
+
+// release lets the calls of a peer that left wait for a resume.
+func (c *calls) release(p *peer) {
+	if p.daemon {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.table.Release(p.id)
+	}
+}
+
+// resume answers for ids: an outcome that is there is sent again, one that is to come will
+// go to p, and an unknown id is fenced, now or after a while.
+func (c *calls) resume(p *peer, ids []string, fence bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		state, owner, outcome := c.table.Lookup(id)
+		if state == calltable.StateRunning || state == calltable.StateRetained {
+			if p.daemon == (owner == calltable.Neighbour) {
+				c.sendTo(p, unavailable(id)) // of the other side
+				continue
+			}
+			c.table.Own(id, p.owner())
+		}
+		switch {
+		case state == calltable.StateRetained:
+			c.sendTo(p, outcome)
+		case state == calltable.StateRunning:
+		case state == calltable.StateUnknown && !fence:
+			c.askLater(p, id)
+		default:
+			c.table.Fence(id)
+			c.sendTo(p, unavailable(id))
+		}
+	}
+}
+
+// askLater answers for an unknown id once its call had time to come.
+func (c *calls) askLater(p *peer, id string) {
+	if c.asked[id] == nil {
+		if len(c.asked) >= wire.MaxCallIDs {
+			c.sendTo(p, unavailable(id))
+			return
+		}
+		c.asked[id] = map[calltable.Owner]struct{}{}
+		c.clock.AfterFunc(unknownGrace, func() { c.answerUnknown(id) })
+	}
+	c.asked[id][p.id] = struct{}{}
+}
+
+func (c *calls) answerUnknown(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asked := c.asked[id]
+	if asked == nil {
+		return // its call came
+	}
+	delete(c.asked, id)
+	c.table.Fence(id)
+	for owner := range asked {
+		c.hub.direct(owner, unavailable(id))
+	}
+}
+
+// sendTo queues an outcome for one peer.
+func (c *calls) sendTo(p *peer, o calltable.Outcome) { c.hub.direct(p.id, o) }
+
+// workerDied ends each call that was sent to the worker that died.
+func (c *calls) workerDied(d workerproc.Death) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := c.worker.Waiting()
+	e := &wire.Error{Type: wire.ErrWorkerDied, Message: d.Message, Returncode: d.Returncode, Cause: d.Cause}
+	for _, id := range c.table.RunningIDs() {
+		if !waiting[id] {
+			c.finishLocked(id, errorOutcome(id, e))
+		}
+	}
+}
+
+// bootFailed ends each call that waits for a worker.
+func (c *calls) bootFailed(b workerproc.BootError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range c.worker.Withdraw() {
+		c.finishLocked(id, errorOutcome(id, &wire.Error{Type: b.Type, Message: "worker does not start: " + b.Message}))
+	}
+}
+
+func unavailable(id string) calltable.Outcome {
+	return errorOutcome(id, &wire.Error{Type: wire.ErrResultUnavailable, Message: "the runtime has no result for this call"})
+}
+
+func errorOutcome(id string, e *wire.Error) calltable.Outcome {
+	var body any = wire.CallError{CallID: id, Error: e}
+	if e.Type == wire.ErrBadRequest { // the protocol has two keys here
+		body = map[string]any{"call_id": id, "error": map[string]string{"type": e.Type, "message": e.Message}}
+	}
+	payload, err := wire.Marshal(body)
+	if err != nil { // strings and numbers only: cannot be
+		payload = nil
+	}
+	return calltable.Outcome{Event: wire.EventCallError, Payload: payload}
+}
+
+// adopt makes p the owner of a call of its side that it sent again.
+func (c *calls) adopt(p *peer, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, owner, _ := c.table.Lookup(id); p.daemon != (owner == calltable.Neighbour) {
+		c.table.Own(id, p.owner())
+	}
+}

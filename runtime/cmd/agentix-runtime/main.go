@@ -1,0 +1,108 @@
+// Command agentix-runtime is the server in a sandbox.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/runtime"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		slog.Error("runtime ended", "err", err)
+		os.Exit(1)
+	}
+}
+
+// run parses, builds and serves until a signal.
+func run(args []string) error {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	cfg := runtime.Config{Host: "0.0.0.0", Init: true}
+	flags := flag.NewFlagSet("agentix-runtime", flag.ContinueOnError)
+	flags.StringVar(&cfg.Socket, "socket", "", "Unix socket to listen on; without it AGENTIX_BIND_HOST and AGENTIX_BIND_PORT say where")
+	flags.StringVar(&cfg.Project, "project", "", "directory that comes first on the worker's import path")
+	flags.StringVar(&cfg.Python, "python", "", "Python interpreter of the worker (default python3 from PATH)")
+	command := flags.String("worker-command", "", "run this worker instead, in foreign mode: frames on its stdin and stdout")
+	tokenStdin := flags.Bool("token-stdin", false, `read {"token": "…"} from the first line of stdin`)
+	version := flags.Bool("version", false, "print the version and exit")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if *version {
+		_, err := io.WriteString(os.Stdout, runtime.Name+" "+runtime.Version+"\n")
+		return err
+	}
+	cfg.WorkerCommand = strings.Fields(*command)
+	bindAddress(&cfg)
+	if *tokenStdin {
+		if err := readToken(&cfg); err != nil {
+			return err
+		}
+	}
+	if os.Getpid() != 1 {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("become a child subreaper: %w", err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	r, err := runtime.New(cfg)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// bindAddress takes the TCP address of the public protocol.
+func bindAddress(cfg *runtime.Config) {
+	if host := os.Getenv("AGENTIX_BIND_HOST"); host != "" {
+		cfg.Host = host
+	}
+	cfg.Port = os.Getenv("AGENTIX_BIND_PORT")
+	if cfg.Port == "" {
+		cfg.Port = "8000"
+	}
+}
+
+// maxTokenLine bounds the first line of stdin.
+const maxTokenLine = 4096
+
+// readToken takes the token from stdin, which is /dev/null afterwards.
+func readToken(cfg *runtime.Config) error {
+	line, err := bufio.NewReader(io.LimitReader(os.Stdin, maxTokenLine)).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the token: %w", err)
+	}
+	var first struct {
+		Token string `json:"token"`
+	}
+	if err := json.Unmarshal(line, &first); err != nil || first.Token == "" {
+		return errors.New(`read the token: the first line of stdin is not {"token": "…"}`)
+	}
+	cfg.Token = first.Token
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return fmt.Errorf("close stdin: %w", err)
+	}
+	defer func() { _ = null.Close() }()
+	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
+		return fmt.Errorf("close stdin: %w", err)
+	}
+	return nil
+}

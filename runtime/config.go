@@ -1,0 +1,55 @@
+// Package runtime is the server in a sandbox: it runs the worker process, executes calls on
+// it and keeps the reliable streams of what the sandbox writes. It serves one daemon of
+// ours, or the hosts of the public protocol. Everything that comes from the worker or from
+// an unauthenticated connection is hostile.
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/agentixd/agentixd/internal/clock"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// Version is the version told in /health; a release build sets it.
+var Version = "0.1.0"
+
+// Name is what /health calls this program.
+const Name = "agentix-runtime"
+
+// Capabilities is what this runtime can do beyond the public protocol.
+var Capabilities = []string{
+	wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck, wire.CapNativeWorker, wire.CapBaggage,
+}
+
+// Config is the whole configuration of a runtime.
+type Config struct {
+	Socket        string   // listen on this Unix socket, or, if empty,
+	Host, Port    string   // on this TCP address
+	Project       string   // directory first on the worker's import path
+	Python        string   // interpreter of the worker; "" = python3 from PATH
+	WorkerCommand []string // another worker, in foreign mode
+	Token         string   // what each connection must present; "" = open to all that reach the address
+	Init          bool     // reap orphans: for a process that is PID 1 or a child subreaper
+	Logger        *slog.Logger
+	Clock         clock.Clock
+}
+
+// Validate fills in defaults and reports what is wrong.
+func (c *Config) Validate() error {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System{}
+	}
+	if c.Socket == "" && c.Port == "" {
+		return errors.New("neither a socket nor a port to listen on")
+	}
+	if len(c.WorkerCommand) > 0 && c.Project != "" {
+		return fmt.Errorf("project %s: another worker than ours knows no project directory", c.Project)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package runtime
+
+import (
+	"os"
+	"time"
+
+	"github.com/agentixd/agentixd/runtime/wire"
+	"github.com/agentixd/agentixd/runtime/workerproc"
+)
+
+// sioEmit takes an event that the worker sends to hosts. On /log and /trace it is an
+// envelope of a neighbour's worker, which is acked and merged into our streams; on /rpc it
+// would forge results.
+func (w *workerHandler) sioEmit(f *workerproc.Frame) {
+	switch {
+	case f.Namespace == wire.NamespaceLog || f.Namespace == wire.NamespaceTrace:
+		w.envelope(f)
+	case !w.r.plugins.isOpen(f.Namespace):
+		w.r.cfg.Logger.Warn("worker emits on a namespace it did not open", "namespace", cut(f.Namespace, 64))
+	case len(f.Data) > wire.MaxEventBytes:
+		w.r.cfg.Logger.Warn("worker sent a plugin event that is too large", "bytes", len(f.Data), "limit", wire.MaxEventBytes)
+	default:
+		data := f.Data
+		if len(data) == 0 {
+			data = []byte{0xc0}
+		}
+		w.r.hub.append(wire.Record{Kind: wire.RecordPlugin, Time: now(), Namespace: f.Namespace, Event: f.Event, Data: data})
+		w.r.hub.emit(f.Namespace, f.Event, data)
+	}
+}
+
+// envelope merges one event of a neighbour's worker. The pipe loses nothing and the worker
+// sends at once, so each envelope is new unless its number says otherwise.
+func (w *workerHandler) envelope(f *workerproc.Frame) {
+	var e wire.Envelope
+	if wire.Unmarshal(f.Data, &e) != nil || len(e.Data) == 0 {
+		e = wire.Envelope{Data: f.Data} // as the protocol says: the map itself
+	}
+	if e.Seq > 0 {
+		ack, err := wire.Marshal(map[string]uint64{"seq": e.Seq})
+		if err == nil {
+			err = w.r.sendInbound(f.Namespace, wire.EventStreamAck, ack)
+		}
+		if err != nil {
+			w.r.cfg.Logger.Warn("worker's record is not acked", "err", err)
+		}
+		if !w.r.fresh(f.Namespace, e.Sid, e.Seq) {
+			return
+		}
+	}
+	if f.Namespace == wire.NamespaceTrace {
+		w.span(f.Event, e.Data)
+	} else if f.Event == wire.EventRecord {
+		w.foreignLog(e.Data)
+	}
+}
+
+// cursors remember what a neighbour's worker sent.
+type cursor struct {
+	sid string
+	seq uint64
+}
+
+// fresh reports whether an envelope is new, and notes it. Only the frame reader calls it.
+func (r *Runtime) fresh(namespace, sid string, seq uint64) bool {
+	if c := r.cursors[namespace]; c.sid == sid && seq <= c.seq {
+		return false
+	}
+	r.cursors[namespace] = cursor{sid: sid, seq: seq}
+	return true
+}
+
+// foreignLog takes a log record of a neighbour's worker. A captured line is output.
+func (w *workerHandler) foreignLog(data []byte) {
+	var line struct {
+		Name    string  `msgpack:"name"`
+		Message string  `msgpack:"message"`
+		Created float64 `msgpack:"created"`
+		Extras  struct {
+			Stream string `msgpack:"agentix_stream"`
+		} `msgpack:"extras"`
+	}
+	captured := wire.Unmarshal(data, &line) == nil && line.Name == loggerOf(line.Extras.Stream)
+	if !captured {
+		w.log(data, "")
+		return
+	}
+	w.r.hub.append(wire.Record{
+		Kind: wire.RecordOutput, Time: line.Created, Stream: line.Extras.Stream, Bytes: []byte(line.Message + "\n"),
+	})
+	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, data)
+}
+
+// loggerOf is the logger name of a captured line.
+func loggerOf(stream string) string {
+	if stream != "stdout" && stream != "stderr" {
+		return ""
+	}
+	return "agentix.sandbox." + stream
+}
+
+// publishOutput makes line records of output, for neighbours' hosts.
+func (h *hub) publishOutput(stream string, b []byte) {
+	if !h.neighbours {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines[stream].Add(b, func(line string) {
+		data, err := wire.Marshal(map[string]any{
+			"name": loggerOf(stream), "level": "INFO", "levelno": 20, "message": line,
+			"created":  float64(time.Now().UnixMicro()) / 1e6,
+			"pathname": "", "funcName": "", "module": "stdio", "lineno": 0, "exc_text": nil, "stack_info": nil,
+			"agentix_context": hostContext, "extras": map[string]any{"agentix_stream": stream, "worker_id": ""},
+		})
+		if err == nil {
+			h.rings[wire.NamespaceLog].Append(wire.EventRecord, data)
+		}
+	})
+	h.wake()
+}
+
+var hostContext = func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "sandbox"
+	}
+	return "sandbox-" + host
+}()

@@ -1,0 +1,141 @@
+package output
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// readBytes is the size of one read: what a pipe usually holds at most.
+const readBytes = 64 << 10
+
+// Pipe reads one output stream. The write end goes to the processes of the sandbox and is
+// kept open here, so that the stream outlives each of them.
+type Pipe struct {
+	read, write *os.File
+	emit        func(callID string, b []byte) // may block; b is good until it returns
+
+	mu     sync.Mutex // one reader at a time: the loop of Run, or Drain
+	fd     int
+	parser parser
+	buf    []byte
+}
+
+// NewPipe makes the pipe; emit is called for each piece read, by one goroutine at a time.
+func NewPipe(emit func(callID string, b []byte)) (*Pipe, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("make an output pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, errors.Join(fmt.Errorf("make an output pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	return &Pipe{
+		read: os.NewFile(uintptr(fds[0]), "output"), write: os.NewFile(uintptr(fds[1]), "output"),
+		fd: fds[0], emit: emit, buf: make([]byte, readBytes),
+	}, nil
+}
+
+// WriteEnd is what processes get as their fd 1 or 2.
+func (p *Pipe) WriteEnd() *os.File { return p.write }
+
+// SetMarker tells the marker of the worker that writes from now on.
+func (p *Pipe) SetMarker(marker []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parser.flush(p.emit)
+	p.parser.marker = nil
+	if len(marker) == MarkerBytes {
+		p.parser.marker = bytes.Clone(marker)
+	}
+}
+
+// Run reads until Close.
+func (p *Pipe) Run() error {
+	raw, err := p.read.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("read output: %w", err)
+	}
+	for {
+		var n int
+		var readErr error
+		err := raw.Read(func(uintptr) bool {
+			n, readErr = p.once()
+			return !errors.Is(readErr, syscall.EAGAIN)
+		})
+		switch {
+		case errors.Is(err, os.ErrClosed), errors.Is(readErr, os.ErrClosed):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read output: %w", err)
+		case readErr != nil:
+			return fmt.Errorf("read output: %w", readErr)
+		case n == 0: // no writer is left; cannot be while the write end is open
+			return nil
+		}
+	}
+}
+
+// once does one read.
+func (p *Pipe) once() (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.locked()
+}
+
+func (p *Pipe) locked() (int, error) {
+	for p.fd >= 0 {
+		n, err := syscall.Read(p.fd, p.buf)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if errors.Is(err, syscall.EAGAIN) {
+			p.parser.flush(p.emit) // a piece is written at once: the rest would be there
+		}
+		if err != nil || n <= 0 {
+			return 0, err
+		}
+		p.parser.feed(p.buf[:n], n == len(p.buf), p.emit)
+		return n, nil
+	}
+	return 0, os.ErrClosed
+}
+
+// Drain reads everything that is in the pipe at this moment, and returns when it was emitted.
+func (p *Pipe) Drain() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return nil
+	}
+	left, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
+	if err != nil {
+		return fmt.Errorf("drain output: %w", err)
+	}
+	for left > 0 || len(p.parser.tail) > 0 {
+		// Whole reads, though more may have come meanwhile, so that each ends at a full
+		// buffer or at the end of a write.
+		n, err := p.locked()
+		if errors.Is(err, syscall.EAGAIN) || n == 0 && err == nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("drain output: %w", err)
+		}
+		left -= n
+	}
+	return nil
+}
+
+// Close ends Run and closes both ends. emit must not block any more.
+func (p *Pipe) Close() error {
+	p.mu.Lock()
+	p.fd = -1
+	p.mu.Unlock()
+	return errors.Join(p.write.Close(), p.read.Close())
+}

@@ -1,0 +1,170 @@
+package runtime
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/zishang520/socket.io/servers/socket/v3"
+
+	"github.com/agentixd/agentixd/runtime/calltable"
+	"github.com/agentixd/agentixd/runtime/stream"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// peer is one connection: our daemon or a neighbour's host. All that it is sent comes from
+// one goroutine, in one order.
+type peer struct {
+	id     calltable.Owner
+	hub    *hub
+	conn   connection
+	daemon bool
+	epoch  int64
+	logger *slog.Logger
+
+	poked chan struct{} // capacity 1
+	gone  chan struct{}
+	leave sync.Once
+
+	// Guarded by hub.mu.
+	sockets map[string]*socket.Socket // by namespace
+	seq     stream.Sequencer          // daemon: what it is sent
+	readers map[string]*stream.Reader // neighbour: its place in each ring
+	direct  []directEvent             // neighbour, and a daemon's events outside the order
+}
+
+// connection is what a peer needs of its transport.
+type connection interface {
+	// Close ends the connection without a goodbye, so that a host comes back.
+	Close(discard bool)
+}
+
+// directEvent is an event outside the streams. It waits for the stream events before it.
+type directEvent struct {
+	namespace string
+	event     string
+	payload   []byte
+	marks     map[string]uint64
+}
+
+// message is one event to send.
+type message struct {
+	socket  *socket.Socket
+	event   string
+	payload []byte
+	encode  any // what payload is made of, outside the lock
+}
+
+// poke lets run look for something to send.
+func (p *peer) poke() {
+	select {
+	case p.poked <- struct{}{}:
+	default:
+	}
+}
+
+// queue adds an event behind all stream events until now; hub.mu is held.
+func (p *peer) queue(namespace, event string, payload []byte) {
+	if p.daemon && namespace == wire.NamespaceRPC {
+		p.seq.Queue(p.hub.buffer, event, payload)
+	} else {
+		d := directEvent{namespace: namespace, event: event, payload: payload, marks: map[string]uint64{}}
+		for ns := range p.readers {
+			d.marks[ns] = p.hub.rings[ns].Last()
+		}
+		p.direct = append(p.direct, d)
+	}
+	p.poke()
+}
+
+// run sends until the peer is gone.
+func (p *peer) run() {
+	for {
+		m, ok := p.next()
+		if !ok {
+			select {
+			case <-p.gone:
+				return
+			case <-p.poked:
+			}
+			continue
+		}
+		if m.socket == nil { // the peer left the namespace
+			continue
+		}
+		if err := p.send(m); err != nil {
+			p.logger.Warn("event is not sent", "event", m.event, "err", err)
+		}
+	}
+}
+
+func (p *peer) send(m message) error {
+	if m.encode != nil {
+		var err error
+		if m.payload, err = wire.Marshal(m.encode); err != nil {
+			return err
+		}
+	}
+	return m.socket.Emit(m.event, m.payload)
+}
+
+// next takes what is to be sent now; ok is false if there is nothing.
+func (p *peer) next() (m message, ok bool) {
+	p.hub.mu.Lock()
+	defer p.hub.mu.Unlock()
+	if p.daemon {
+		if m, ok := p.nextForDaemon(); ok {
+			return m, true
+		}
+	}
+	if len(p.direct) > 0 {
+		d := p.direct[0]
+		for ns, reader := range p.readers {
+			if reader.Cursor() < d.marks[ns] {
+				if m, ok := p.nextOfRing(ns); ok {
+					return m, true
+				}
+			}
+		}
+		p.direct = p.direct[1:]
+		return message{socket: p.sockets[d.namespace], event: d.event, payload: d.payload}, true
+	}
+	for ns := range p.readers {
+		if m, ok := p.nextOfRing(ns); ok {
+			return m, true
+		}
+	}
+	return message{}, false
+}
+
+func (p *peer) nextOfRing(namespace string) (message, bool) {
+	ring := p.hub.rings[namespace]
+	e, ok := p.readers[namespace].Next(ring)
+	if !ok {
+		return message{}, false
+	}
+	envelope := wire.Envelope{Sid: ring.Sid(), Seq: e.Seq, Data: e.Data}
+	return message{socket: p.sockets[namespace], event: e.Name, encode: envelope}, true
+}
+
+func (p *peer) nextForDaemon() (message, bool) {
+	batch, outcome, ok := p.seq.Next(p.hub.buffer, now())
+	switch {
+	case !ok:
+		return message{}, false
+	case outcome != nil:
+		return message{socket: p.sockets[wire.NamespaceRPC], event: outcome.Event, payload: outcome.Payload}, true
+	}
+	return message{socket: p.sockets[wire.NamespaceLog], event: wire.EventRecords, encode: batch}, true
+}
+
+// resumeGrace is how long a neighbour's stream waits for its _resume.
+const resumeGrace = 2 * time.Second
+
+// owner is who the calls of p belong to.
+func (p *peer) owner() calltable.Owner {
+	if p.daemon {
+		return p.id
+	}
+	return calltable.Neighbour
+}

@@ -1,0 +1,309 @@
+package runtime
+
+import (
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zishang520/socket.io/parsers/socket/v3/parser"
+	"github.com/zishang520/socket.io/servers/socket/v3"
+	"github.com/zishang520/socket.io/v3/pkg/types"
+
+	"github.com/agentixd/agentixd/runtime/calltable"
+	"github.com/agentixd/agentixd/runtime/stream"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// Heartbeat of the Socket.IO server. The timeout must be longer than the interval: a pong
+// that comes while the server still arms its timer is lost, and the next ping mends that.
+const (
+	pingInterval = 25 * time.Second
+	pingTimeout  = 60 * time.Second
+)
+
+// messageSlack is what a Socket.IO message may hold beyond the limit, so that a call that is
+// a little too large gets its error instead of a cut connection.
+const messageSlack = 16 << 20
+
+// anyNamespace matches what a host may join: everything.
+var anyNamespace = regexp.MustCompile(`^/.*$`)
+
+// sioServer is the Socket.IO server with what guards it.
+type sioServer struct {
+	r      *Runtime
+	io     *socket.Server
+	server http.Handler
+
+	mu     sync.Mutex
+	peers  map[string]*peer // by Engine.IO id
+	nextID calltable.Owner
+	runs   sync.WaitGroup
+	closed bool
+}
+
+// attachmentParser is the default parser with our own limit of attachments.
+type attachmentParser struct{ parser.Parser }
+
+func (p attachmentParser) NewDecoder() parser.Decoder {
+	opts := parser.DefaultDecoderOptions()
+	opts.SetMaxAttachments(wire.MaxAttachments)
+	return parser.NewDecoder(opts)
+}
+
+func newSIOServer(r *Runtime) *sioServer {
+	opts := socket.DefaultServerOptions()
+	opts.SetPingInterval(pingInterval)
+	opts.SetPingTimeout(pingTimeout)
+	opts.SetMaxHttpBufferSize(wire.MaxMessageBytes + messageSlack)
+	opts.SetParser(attachmentParser{parser.NewParser()})
+	opts.SetServeClient(false)
+	opts.SetCleanupEmptyChildNamespaces(true)
+	s := &sioServer{r: r, peers: map[string]*peer{}}
+	s.io = socket.NewServer(nil, opts)
+	for _, namespace := range []socket.Namespace{s.io.Of(anyNamespace, nil), s.io.Of("/", nil)} {
+		namespace.Use(s.admit)
+		_ = namespace.On("connection", s.connected)
+	}
+	s.server = s.io.ServeHandler(nil)
+	return s
+}
+
+// admit checks the token of a CONNECT.
+func (s *sioServer) admit(sock *socket.Socket, next func(*socket.ExtendedError)) {
+	token, _ := sock.Handshake().Auth["token"].(string)
+	if !s.r.tokenOK(token) {
+		next(socket.NewExtendedError("unauthorized", nil))
+		return
+	}
+	next(nil)
+}
+
+// tokenOK compares in constant time; without a token of ours everyone is let in.
+func (r *Runtime) tokenOK(token string) bool {
+	return r.cfg.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(r.cfg.Token)) == 1
+}
+
+// guard keeps a panic from ending anything but the handler it happened in.
+func (s *sioServer) guard(what string) {
+	if v := recover(); v != nil {
+		s.r.cfg.Logger.Error("handler panicked", "handler", what, "err", v, "stack", string(debug.Stack()))
+	}
+}
+
+// connected takes a socket that joined a namespace.
+func (s *sioServer) connected(args ...any) {
+	defer s.guard("connection")
+	sock, ok := args[0].(*socket.Socket)
+	if !ok {
+		return
+	}
+	namespace := sock.Nsp().Name()
+	p := s.peer(sock)
+	if p == nil {
+		return
+	}
+	sock.OnAny(func(args ...any) {
+		defer s.guard("event")
+		s.event(p, namespace, args)
+	})
+	_ = sock.On("disconnect", func(...any) { s.left(p, namespace, sock) })
+	s.join(p, namespace, sock)
+	if !sock.Connected() || sock.Conn().ReadyState() != "open" { // it went before the listener was there
+		s.left(p, namespace, sock)
+		return
+	}
+	if p.daemon {
+		s.sendReady(sock, namespace)
+	} else if p.readers[namespace] != nil {
+		time.AfterFunc(resumeGrace, func() { s.r.hub.live(p, namespace) })
+	}
+}
+
+// sendReady tells the daemon that the namespace is joined: the last act of joining it.
+func (s *sioServer) sendReady(sock *socket.Socket, namespace string) {
+	ready := s.r.readyState()
+	if namespace == wire.NamespaceLog {
+		ready.Sid = s.r.hub.buffer.Sid()
+	}
+	payload, err := wire.Marshal(ready)
+	if err == nil {
+		err = sock.Emit(wire.EventReady, payload)
+	}
+	if err != nil {
+		s.r.cfg.Logger.Warn("event is not sent", "event", wire.EventReady, "err", err)
+	}
+}
+
+// announceReady tells each daemon session on /rpc how the worker is.
+func (s *sioServer) announceReady() {
+	s.mu.Lock()
+	peers := make([]*peer, 0, len(s.peers))
+	for _, p := range s.peers {
+		peers = append(peers, p)
+	}
+	s.mu.Unlock()
+	for _, p := range peers {
+		s.r.hub.mu.Lock()
+		sock := p.sockets[wire.NamespaceRPC]
+		s.r.hub.mu.Unlock()
+		if p.daemon && sock != nil {
+			s.sendReady(sock, wire.NamespaceRPC)
+		}
+	}
+}
+
+// peer returns the peer of a connection, made at its first namespace.
+func (s *sioServer) peer(sock *socket.Socket) *peer {
+	conn := sock.Conn()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.peers[conn.Id()]; p != nil {
+		return p
+	}
+	if s.closed {
+		return nil
+	}
+	s.nextID++
+	auth := sock.Handshake().Auth
+	role, _ := auth["role"].(string)
+	epoch, _ := auth["epoch"].(float64)
+	p := &peer{
+		id: s.nextID, hub: s.r.hub, conn: conn, daemon: role == wire.RoleDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger,
+		poked: make(chan struct{}, 1), gone: make(chan struct{}),
+		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{},
+	}
+	s.peers[conn.Id()] = p
+	s.runs.Go(p.run) // ends with gone
+	return p
+}
+
+func (s *sioServer) join(p *peer, namespace string, sock *socket.Socket) {
+	h := s.r.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.peers[p.id] = p
+	p.sockets[namespace] = sock
+	switch ring := h.rings[namespace]; {
+	case p.daemon && namespace == wire.NamespaceLog:
+		p.seq.Join()
+	case !p.daemon && ring != nil:
+		p.readers[namespace] = stream.NewReader(ring)
+	}
+}
+
+// left takes a socket away, and the peer with its last one.
+func (s *sioServer) left(p *peer, namespace string, sock *socket.Socket) {
+	defer s.guard("disconnect")
+	h := s.r.hub
+	h.mu.Lock()
+	if p.sockets[namespace] == sock {
+		delete(p.sockets, namespace)
+		delete(p.readers, namespace)
+	}
+	last := len(p.sockets) == 0
+	if last {
+		delete(h.peers, p.id)
+	}
+	h.room.Broadcast() // the daemon may be gone: nobody waits for it then
+	h.mu.Unlock()
+	if !last {
+		return
+	}
+	p.leave.Do(func() {
+		s.mu.Lock()
+		for id, other := range s.peers {
+			if other == p {
+				delete(s.peers, id)
+			}
+		}
+		s.mu.Unlock()
+		close(p.gone)
+		s.r.calls.release(p)
+	})
+}
+
+// event handles what a peer sent on a namespace: a name, one binary argument, and perhaps a
+// request for an acknowledgement.
+func (s *sioServer) event(p *peer, namespace string, args []any) {
+	if len(args) == 0 {
+		return
+	}
+	name, ok := args[0].(string)
+	if !ok {
+		return
+	}
+	payload, ok := argument(args)
+	if !ok {
+		return // only binary arguments are taken
+	}
+	known := s.r.handle(p, namespace, name, payload)
+	if ack, ok := args[len(args)-1].(socket.Ack); ok && known {
+		ack([]any{}, nil)
+	}
+}
+
+// argument is the binary argument of an event. None at all counts as an empty map.
+func argument(args []any) ([]byte, bool) {
+	if len(args) < 2 {
+		return []byte{0x80}, true
+	}
+	switch v := args[1].(type) {
+	case types.BufferInterface:
+		if _, text := v.(*types.StringBuffer); text {
+			return nil, false
+		}
+		if v.Len() == 0 {
+			return []byte{0x80}, true
+		}
+		return v.Bytes(), true
+	case []byte:
+		return v, true
+	case nil, socket.Ack:
+		return []byte{0x80}, true
+	}
+	return nil, false
+}
+
+// close ends every connection without a goodbye, so that hosts come back, and waits.
+func (s *sioServer) close() {
+	s.mu.Lock()
+	s.closed = true
+	peers := make([]*peer, 0, len(s.peers))
+	for _, p := range s.peers {
+		peers = append(peers, p)
+	}
+	s.mu.Unlock()
+	for _, p := range peers {
+		p.conn.Close(true)
+	}
+	s.io.Engine().Close()
+	for _, p := range peers {
+		for _, namespace := range p.namespaces() {
+			s.left(p, namespace.Nsp().Name(), namespace)
+		}
+	}
+	s.runs.Wait()
+}
+
+func (p *peer) namespaces() []*socket.Socket {
+	p.hub.mu.Lock()
+	defer p.hub.mu.Unlock()
+	var all []*socket.Socket
+	for _, sock := range p.sockets {
+		all = append(all, sock)
+	}
+	return all
+}
+
+// errForeignOrigin is what a browser's page of another origin gets.
+var errForeignOrigin = errors.New("foreign origin")
+
+// localNames are the hosts whose own origin is let in; a name could be rebound to us.
+var localNames = []string{"localhost", "127.0.0.1", "::1"}
+
+func isLocalName(host string) bool { return slices.Contains(localNames, host) }

@@ -1,0 +1,97 @@
+package wire
+
+import "fmt"
+
+// Fields checks b, which must be one map, and calls visit with each key and the raw
+// msgpack of its value, a part of b. It copies nothing, so large values cost nothing.
+func Fields(b []byte, visit func(key string, raw []byte)) error {
+	if err := Check(b, maxPayloadDepth); err != nil {
+		return err
+	}
+	if !IsMap(b) {
+		return fmt.Errorf("%w: not a map", ErrMalformed)
+	}
+	t, rest, err := nextToken(b)
+	if err != nil {
+		return err
+	}
+	for range t.count {
+		key, afterKey, err := nextToken(rest)
+		if err != nil {
+			return err
+		}
+		end, err := skip(afterKey)
+		if err != nil {
+			return err
+		}
+		n := len(afterKey) - len(end)
+		visit(string(key.data), afterKey[:n:n])
+		rest = end
+	}
+	return nil
+}
+
+// skip returns what follows the value at the front of b.
+func skip(b []byte) ([]byte, error) {
+	for left := 1; left > 0; left-- {
+		t, rest, err := nextToken(b)
+		if err != nil {
+			return nil, err
+		}
+		switch t.kind {
+		case tokenArray:
+			left += t.count
+		case tokenMap:
+			left += 2 * t.count
+		}
+		b = rest
+	}
+	return b, nil
+}
+
+// Text returns the string of raw; ok is false if raw is not a str.
+func Text(raw []byte) (s string, ok bool) {
+	t, _, err := nextToken(raw)
+	if err != nil || t.kind != tokenStr {
+		return "", false
+	}
+	return string(t.data), true
+}
+
+// Blob returns the bytes of raw, a part of it; ok is false if raw is neither bin nor str.
+func Blob(raw []byte) (b []byte, ok bool) {
+	t, _, err := nextToken(raw)
+	if err != nil || t.kind != tokenBin && t.kind != tokenStr {
+		return nil, false
+	}
+	return t.data, true
+}
+
+// Int returns the integer of raw; ok is false if raw is not one, or over 2^63-1.
+func Int(raw []byte) (n int64, ok bool) {
+	t, _, err := nextToken(raw)
+	switch {
+	case err != nil:
+		return 0, false
+	case t.kind == tokenInt:
+		return t.i, true
+	case t.kind == tokenUint && t.u < 1<<63:
+		return int64(t.u), true
+	}
+	return 0, false
+}
+
+// Float returns the number of raw as a float; ok is false if raw is not a number.
+func Float(raw []byte) (f float64, ok bool) {
+	t, _, err := nextToken(raw)
+	switch {
+	case err != nil:
+		return 0, false
+	case t.kind == tokenFloat:
+		return t.f, true
+	case t.kind == tokenUint:
+		return float64(t.u), true
+	}
+	n, ok := Int(raw)
+	return float64(n), ok
+}

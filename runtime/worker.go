@@ -1,0 +1,149 @@
+package runtime
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/agentixd/agentixd/runtime/calltable"
+	"github.com/agentixd/agentixd/runtime/wire"
+	"github.com/agentixd/agentixd/runtime/workerproc"
+)
+
+// workerHandler takes what the worker says.
+type workerHandler struct{ r *Runtime }
+
+// Output takes what processes wrote to fd 1 and 2.
+func (w *workerHandler) Output(name, callID string, b []byte) {
+	for len(b) > 0 {
+		part := b[:min(len(b), wire.MaxLineBytes)]
+		b = b[len(part):]
+		w.r.hub.append(wire.Record{Kind: wire.RecordOutput, Time: now(), CallID: callID, Stream: name, Bytes: bytes.Clone(part)})
+		w.r.hub.publishOutput(name, part)
+	}
+}
+
+// Ready notes that a worker answers.
+func (w *workerHandler) Ready(ready workerproc.Ready) {
+	w.r.setState(wire.Ready{WorkerOK: true, Python: ready.Python}, true)
+}
+
+// Died ends the calls that were on the worker.
+func (w *workerHandler) Died(d workerproc.Death) {
+	w.r.cfg.Logger.Warn("worker died", "worker", d.WorkerID, "err", d.Message)
+	w.r.setState(wire.Ready{}, false)
+	w.r.calls.workerDied(d)
+}
+
+// BootFailed ends the calls that wait for a worker.
+func (w *workerHandler) BootFailed(b workerproc.BootError) {
+	w.r.setState(wire.Ready{Error: b.Message}, true)
+	w.r.calls.bootFailed(b)
+}
+
+// Frame takes one frame.
+func (w *workerHandler) Frame(f workerproc.Frame) {
+	switch f.Type {
+	case wire.FrameResult:
+		w.r.calls.finish(f.CallID, resultOutcome(&f))
+	case wire.FrameError:
+		w.r.calls.finish(f.CallID, errorOutcome(f.CallID, workerError(f.Error)))
+	case wire.FrameLog:
+		w.log(f.Record, f.CallID)
+	case wire.FrameSpan:
+		w.span(f.Event, f.Data)
+	case wire.FrameSIOOpen:
+		w.r.plugins.open(f.Namespace)
+	case wire.FrameSIOEmit:
+		w.sioEmit(&f)
+	default:
+		w.r.cfg.Logger.Warn("worker sent a frame of unknown type", "type", cut(f.Type, 64))
+	}
+}
+
+func resultOutcome(f *workerproc.Frame) calltable.Outcome {
+	if len(f.Value) > wire.MaxValueBytes {
+		return errorOutcome(f.CallID, &wire.Error{
+			Type: wire.ErrFrameTooLarge, Limit: wire.MaxValueBytes, Size: int64(len(f.Value)),
+			Message: fmt.Sprintf("the result has %d bytes, at most %d can be sent", len(f.Value), wire.MaxValueBytes),
+		})
+	}
+	payload, err := wire.Marshal(&wire.Result{CallID: f.CallID, Value: nonNil(f.Value), Encoding: f.Encoding})
+	if err != nil {
+		return errorOutcome(f.CallID, &wire.Error{Type: wire.ErrResultEncode, Message: err.Error()})
+	}
+	return calltable.Outcome{Event: wire.EventCallResult, Payload: payload}
+}
+
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// workerError reads the error map of a worker and bounds its texts.
+func workerError(raw []byte) *wire.Error {
+	var e wire.Error
+	if len(raw) == 0 || !wire.IsMap(raw) || wire.Unmarshal(raw, &e) != nil {
+		return &wire.Error{Type: "Unknown", Message: "the worker sent no error that can be read"}
+	}
+	if e.Type == "" {
+		e.Type = "Unknown"
+	}
+	e.Type, e.Message = cut(e.Type, 256), cut(e.Message, wire.MaxErrorTextBytes)
+	if e.Traceback != nil {
+		text := cut(*e.Traceback, wire.MaxErrorTextBytes)
+		e.Traceback = &text
+	}
+	return &e
+}
+
+// cut bounds a text, at a character.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xc0 == 0x80 {
+		limit--
+	}
+	return s[:limit]
+}
+
+func (w *workerHandler) log(record []byte, callID string) {
+	if !w.recordOK(wire.FrameLog, record) {
+		return
+	}
+	at := now()
+	_ = wire.Fields(record, func(key string, raw []byte) { // checked already
+		if f, ok := wire.Float(raw); key == "created" && ok && f > 0 && !math.IsInf(f, 0) {
+			at = f
+		}
+	})
+	w.r.hub.append(wire.Record{Kind: wire.RecordLog, Time: at, CallID: cut(callID, wire.MaxCallIDBytes), Data: record})
+	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, record)
+}
+
+func (w *workerHandler) span(event string, data []byte) {
+	switch event {
+	case "trace_start", "trace_end", "span_start", "span_end":
+	default:
+		w.r.cfg.Logger.Warn("worker sent a span event of unknown name", "event", cut(event, 64))
+		return
+	}
+	if !w.recordOK(wire.FrameSpan, data) {
+		return
+	}
+	id, _ := callID(data)
+	w.r.hub.append(wire.Record{Kind: wire.RecordSpan, Time: now(), CallID: cut(id, wire.MaxCallIDBytes), Event: event, Data: data})
+	w.r.hub.publish(wire.NamespaceTrace, event, data)
+}
+
+// recordOK checks what becomes the data of a record.
+func (w *workerHandler) recordOK(what string, data []byte) bool {
+	if !wire.IsMap(data) || len(data) > wire.MaxEventBytes {
+		w.r.cfg.Logger.Warn("worker sent a record that is no map, or too large", "type", what, "bytes", len(data), "limit", wire.MaxEventBytes)
+		return false
+	}
+	return true
+}
