@@ -41,6 +41,7 @@ var kinds = map[errs.Kind]codes.Code{
 	errs.OutOfRange:         codes.OutOfRange,
 	errs.DeadlineExceeded:   codes.DeadlineExceeded,
 	errs.Cancelled:          codes.Canceled,
+	errs.Unimplemented:      codes.Unimplemented,
 }
 
 // libraryErrors are the reasons of statuses that gRPC itself or the gateway made.
@@ -57,10 +58,10 @@ var libraryErrors = map[codes.Code]errs.Reason{
 
 // resourceTypes are the types in ResourceInfo, by reason; the name is the ErrorInfo
 // metadata under the given key.
-var resourceTypes = map[errs.Reason]struct{ kind, key string }{
-	errs.SandboxNotFound: {"agentix.dev/Sandbox", "sandbox"},
-	errs.ImageNotFound:   {"agentix.dev/Image", "image"},
-	errs.CallNotFound:    {"agentix.dev/Call", "call"},
+var resourceTypes = map[errs.Reason]struct{ kind, key, prefix string }{
+	errs.SandboxNotFound: {"agentix.dev/Sandbox", "sandbox", sandboxPrefix},
+	errs.ImageNotFound:   {"agentix.dev/Image", "image", ""},
+	errs.CallNotFound:    {"agentix.dev/Call", "call", ""},
 }
 
 // Status translates any error for clients. The result always has one ErrorInfo; what is
@@ -103,8 +104,9 @@ func fromKind(e *errs.Error) *status.Status {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
 	}
 	if resource, ok := resourceTypes[reason]; ok {
+		name := resource.prefix + strings.TrimPrefix(e.Metadata[resource.key], resource.prefix)
 		details = append(details, &errdetails.ResourceInfo{
-			ResourceType: resource.kind, ResourceName: cut(e.Metadata[resource.key], maxMetadataBytes), Description: cut(message, maxViolationBytes),
+			ResourceType: resource.kind, ResourceName: cut(name, maxMetadataBytes), Description: cut(message, maxViolationBytes),
 		})
 	}
 	return withDetails(code, message, details)

@@ -25,6 +25,7 @@ const (
 	OutOfRange
 	DeadlineExceeded
 	Cancelled
+	Unimplemented
 )
 
 // Reason is a name of proto enum agentix.v1.ErrorReason without its prefix.

@@ -1,0 +1,24 @@
+package api
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/agentixd/agentixd/internal/errs"
+)
+
+const sandboxPrefix = "sandboxes/"
+
+var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// sandboxName is the resource name of a sandbox.
+func sandboxName(id string) string { return sandboxPrefix + id }
+
+// parseSandbox returns the id in a resource name that came in a field.
+func parseSandbox(field, name string) (string, error) {
+	id, ok := strings.CutPrefix(name, sandboxPrefix)
+	if !ok || !sandboxID.MatchString(id) {
+		return "", errs.Invalid(field, "must be sandboxes/{id} with an id that matches [a-z0-9]([a-z0-9-]{0,62})")
+	}
+	return id, nil
+}

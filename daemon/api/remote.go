@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/agentixd/agentixd/daemon/dispatch"
+	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// remoteService serves RemoteService from the dispatcher.
+type remoteService struct {
+	agentixv1.UnimplementedRemoteServiceServer
+	dispatcher *dispatch.Dispatcher
+}
+
+// encodings are the wire's names of the API's encodings.
+var encodings = map[agentixv1.Encoding]string{
+	agentixv1.Encoding_ENCODING_UNSPECIFIED: "",
+	agentixv1.Encoding_ENCODING_JSON:        wire.EncodingJSON,
+	agentixv1.Encoding_ENCODING_MSGPACK:     wire.EncodingMsgpack,
+	agentixv1.Encoding_ENCODING_PICKLE:      wire.EncodingPickle,
+}
+
+// Remote calls a function and waits for its outcome.
+func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error) {
+	request, err := fromRemoteRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.dispatcher.Remote(ctx, request)
+	if err != nil {
+		return nil, named(err, "sandbox", r.GetSandbox())
+	}
+	return toRemoteResponse(outcome)
+}
+
+func fromRemoteRequest(r *agentixv1.RemoteRequest) (dispatch.Request, error) {
+	request := dispatch.Request{
+		CallID: r.GetCallId(), Callable: r.GetCallable(),
+		Args: r.GetArgs(), Kwargs: r.GetKwargs(), Encoding: wire.EncodingJSON,
+		Traceparent: r.GetTraceparent(), Baggage: r.GetBaggage(),
+	}
+	var err error
+	if request.Sandbox, err = parseSandbox("sandbox", r.GetSandbox()); err != nil {
+		return request, err
+	}
+	switch arguments := r.GetBinaryArguments().(type) {
+	case *agentixv1.RemoteRequest_MsgpackArguments:
+		request.Encoding, request.Arguments = wire.EncodingMsgpack, arguments.MsgpackArguments
+	case *agentixv1.RemoteRequest_PickleArguments:
+		request.Encoding, request.Arguments = wire.EncodingPickle, arguments.PickleArguments
+	}
+	if request.Encoding != wire.EncodingJSON && (request.Args != "" || request.Kwargs != "") {
+		return request, errs.Invalid("args", "args and kwargs cannot be given together with binary arguments")
+	}
+	known := false
+	if request.ResultEncoding, known = encodings[r.GetResultEncoding()]; !known {
+		return request, errs.Invalid("result_encoding", "%d is no encoding", r.GetResultEncoding())
+	}
+	if t := r.GetTimeout(); t != nil {
+		if err := t.CheckValid(); err != nil || t.AsDuration() <= 0 {
+			return request, errs.Invalid("timeout", "must be a positive duration")
+		}
+		// The runtime counts milliseconds; less than one is one.
+		request.Timeout = max(t.AsDuration(), time.Millisecond)
+	}
+	return request, nil
+}
+
+func toRemoteResponse(o dispatch.Outcome) (*agentixv1.RemoteResponse, error) {
+	response := &agentixv1.RemoteResponse{CallId: o.CallID}
+	switch {
+	case o.Error != nil:
+		response.Outcome = &agentixv1.RemoteResponse_Error{Error: toRemoteError(o.Error)}
+	case o.Encoding == wire.EncodingJSON:
+		response.Outcome = &agentixv1.RemoteResponse_Value{Value: string(o.Value)}
+	case o.Encoding == wire.EncodingMsgpack:
+		response.Outcome = &agentixv1.RemoteResponse_MsgpackValue{MsgpackValue: o.Value}
+	case o.Encoding == wire.EncodingPickle:
+		response.Outcome = &agentixv1.RemoteResponse_PickleValue{PickleValue: o.Value}
+	default:
+		return nil, errs.New(errs.Internal, errs.InternalFault, "outcome with unknown encoding %q", o.Encoding)
+	}
+	return response, nil
+}
+
+func toRemoteError(e *wire.Error) *agentixv1.RemoteError {
+	out := &agentixv1.RemoteError{
+		Type: text(e.Type), Message: text(e.Message), Cancelled: e.Cancelled, Cause: text(e.Cause),
+	}
+	if e.Traceback != nil {
+		out.Traceback = text(*e.Traceback)
+	}
+	if e.Returncode != nil {
+		code := int32(*e.Returncode) //nolint:gosec // An exit code or a signal number.
+		out.Returncode = &code
+	}
+	return out
+}

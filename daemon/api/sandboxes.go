@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+
+	"github.com/agentixd/agentixd/daemon/sandboxes"
+	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/providers"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// sandboxService serves SandboxService from the manager.
+type sandboxService struct {
+	agentixv1.UnimplementedSandboxServiceServer
+	manager *sandboxes.Manager
+}
+
+// CreateSandbox creates a sandbox and waits until it is READY.
+func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
+	want := r.GetSandbox()
+	request := sandboxes.CreateRequest{
+		ID: r.GetSandboxId(), RequestID: r.GetRequestId(),
+		Image: want.GetImage(), Project: want.GetProject(),
+		Labels: want.GetLabels(), Env: want.GetEnv(),
+		Resources: providers.Limits{
+			CPUs: want.GetResources().GetCpus(), MemoryBytes: want.GetResources().GetMemoryBytes(), PIDs: want.GetResources().GetPids(),
+		},
+	}
+	if peer := peerOf(ctx); peer != nil {
+		request.Peer = &sandboxes.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
+	}
+	made, err := s.manager.Create(ctx, request)
+	if err != nil {
+		return nil, named(err, "image", want.GetImage())
+	}
+	return toSandbox(made), nil
+}
+
+// GetSandbox returns one sandbox.
+func (s *sandboxService) GetSandbox(ctx context.Context, r *agentixv1.GetSandboxRequest) (*agentixv1.Sandbox, error) {
+	id, err := parseSandbox("name", r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.manager.Get(ctx, id)
+	if err != nil {
+		return nil, named(err, "sandbox", r.GetName())
+	}
+	return toSandbox(found), nil
+}
+
+// ListSandboxes returns one page.
+func (s *sandboxService) ListSandboxes(ctx context.Context, r *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error) {
+	if r.GetPageSize() < 0 {
+		return nil, errs.Invalid("page_size", "must not be negative")
+	}
+	page, next, err := s.manager.List(ctx, int(r.GetPageSize()), r.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	response := &agentixv1.ListSandboxesResponse{NextPageToken: next}
+	for _, one := range page {
+		response.Sandboxes = append(response.Sandboxes, toSandbox(one))
+	}
+	return response, nil
+}
+
+// DeleteSandbox removes a sandbox.
+func (s *sandboxService) DeleteSandbox(ctx context.Context, r *agentixv1.DeleteSandboxRequest) (*emptypb.Empty, error) {
+	id, err := parseSandbox("name", r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.manager.Delete(ctx, id, r.GetAllowMissing()); err != nil {
+		return nil, named(err, "sandbox", r.GetName())
+	}
+	return &emptypb.Empty{}, nil
+}

@@ -1,0 +1,7 @@
+package main
+
+// The providers of this build, one import each.
+import (
+	_ "github.com/agentixd/agentixd/providers/containerd"
+	_ "github.com/agentixd/agentixd/providers/process"
+)
