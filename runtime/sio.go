@@ -178,7 +178,15 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{},
 	}
 	s.peers[conn.Id()] = p
-	s.runs.Go(p.run) // ends with gone
+	s.runs.Go(func() { // ends with gone
+		defer func() {
+			if v := recover(); v != nil { // costs this peer its connection, nobody else anything
+				s.r.cfg.Logger.Error("peer panicked", "err", v, "stack", string(debug.Stack()))
+				conn.Close(true)
+			}
+		}()
+		p.run()
+	})
 	return p
 }
 

@@ -61,10 +61,11 @@ func (r *Ring) Free(seq uint64) {
 
 // After returns the event that follows cursor, or the oldest kept one after it.
 func (r *Ring) After(cursor uint64) (Event, bool) {
-	if cursor >= r.Last() {
+	next := max(cursor+1, r.first)
+	if next > r.Last() {
 		return Event{}, false
 	}
-	return r.events[max(cursor+1, r.first)-r.first], true
+	return r.events[next-r.first], true
 }
 
 // Reader is one neighbour's session on a ring. Live events are held until its _resume is
