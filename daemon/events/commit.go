@@ -218,6 +218,9 @@ func (j *Journal) publish(t *turn, next uint64) {
 		freed += j.publishPart(&t.parts[i])
 	}
 	j.publishAll(t, next)
+	for i := range t.parts {
+		j.trimIfFull(t.parts[i].stream)
+	}
 	j.mu.Lock()
 	j.bytes -= freed
 	for i := range t.parts {
@@ -234,7 +237,6 @@ func (j *Journal) publish(t *turn, next uint64) {
 			}
 		}
 	}
-	j.text.write(t)
 }
 
 func (j *Journal) publishPart(p *part) (freed int) {
@@ -251,7 +253,7 @@ func (j *Journal) publishPart(p *part) (freed int) {
 	}
 	s.queueBytes.Add(-int64(freed))
 	for i := range p.rows {
-		s.last = p.rows[i].LastSeq
+		s.last, s.lastBatch = p.rows[i].LastSeq, p.rows[i].Num
 		s.bytes += int64(len(p.rows[i].Data))
 		s.newest = time.Unix(0, p.rows[i].Created)
 		if s.followers > 0 {
@@ -260,6 +262,19 @@ func (j *Journal) publishPart(p *part) (freed int) {
 	}
 	s.wakeAll()
 	return freed
+}
+
+// trimIfFull calls retention; if that is busy, the sweep will see to it.
+func (j *Journal) trimIfFull(s *stream) {
+	s.mu.Lock()
+	full := s.bytes > j.opts.MaxBytes
+	s.mu.Unlock()
+	if full {
+		select {
+		case j.full <- s:
+		default:
+		}
+	}
 }
 
 func (j *Journal) publishAll(t *turn, next uint64) {

@@ -36,7 +36,7 @@ func convert(evs []Event, sandbox string, r *wire.Record, now time.Time) []Event
 	case wire.RecordPlugin:
 		ev.Body = pluginOf(r)
 	case wire.RecordGap:
-		ev.Body = &Gap{Dropped: r.Dropped, Source: SourceRuntime}
+		ev.Body = &Gap{Dropped: min(r.Dropped, math.MaxInt64), Source: SourceRuntime}
 	}
 	if ev.Body == nil {
 		return appendLost(evs, ev, 1)

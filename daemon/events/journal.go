@@ -70,6 +70,7 @@ type Journal struct {
 	bytes   int       // in all queues
 	failing error     // why the last commit failed
 
+	full chan *stream  // over their bytes; Run trims them
 	work chan struct{} // holds a token while ready is not empty
 	room *sync.Cond    // on mu: bytes shrank, or closed
 
@@ -88,23 +89,29 @@ func New(st *store.Store, opts Options) *Journal {
 	j := &Journal{
 		store: st, opts: opts,
 		byName: map[string][]*stream{}, byOwner: map[owner]*stream{}, byNum: map[int64]*stream{},
-		work: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		full: make(chan *stream, 64), work: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	j.room = sync.NewCond(&j.mu)
-	rows, err := st.Journals(context.Background())
+	j.loaded = j.load(context.Background())
+	j.all.owner = allOwner(st.Instance())
+	go j.commitLoop() // ends after Close, once the queues are empty
+	j.text = j.startTextLog()
+	return j
+}
+
+func (j *Journal) load(ctx context.Context) error {
+	rows, err := j.store.Journals(ctx)
 	if err != nil {
-		j.loaded = fmt.Errorf("open journals: %w", err)
+		return fmt.Errorf("open journals: %w", err)
 	}
 	for _, row := range rows {
 		j.addStream(newStream(row))
-		j.all.next = max(j.all.next, row.LastBatch+1, row.TrimmedBatch+1)
 		j.all.trimmed = max(j.all.trimmed, row.TrimmedBatch)
 	}
-	j.all.next = max(j.all.next, 1)
-	j.all.owner = allOwner(st.Instance())
-	j.text = openTextLog(opts.LogDir, opts.Logger)
-	go j.commitLoop() // ends after Close, once the queues are empty
-	return j
+	if j.all.next, err = j.store.NextBatch(ctx); err != nil {
+		return fmt.Errorf("open journals: %w", err)
+	}
+	return nil
 }
 
 // Close commits what was appended, ends all readers and waits for its goroutines.
@@ -117,7 +124,8 @@ func (j *Journal) Close() error {
 		close(j.stop)
 	})
 	<-j.stopped
-	return j.text.close()
+	j.text.wait()
+	return nil
 }
 
 // Run removes what retention no longer keeps, until ctx ends.
@@ -205,6 +213,7 @@ func (j *Journal) Append(sandbox string, evs ...Event) {
 		if evs[i].Time.IsZero() {
 			evs[i].Time = now
 		}
+		evs[i].Time = clampTime(evs[i].Time.UTC().Round(0)) // as it will be read back
 	}
 	s := j.streamFor(sandbox, evs)
 	it, err := newItem(evs)
@@ -220,41 +229,50 @@ func (j *Journal) Append(sandbox string, evs ...Event) {
 // AppendBatch adds the records of a runtime, in the order of their numbers. Records that
 // were taken before are skipped; numbers that are missing become a gap. done (which may be
 // nil, and must not block) is called once they are committed, in the order of the calls.
-// AppendBatch waits while too much is waiting to be committed.
+// AppendBatch waits while too much is waiting to be committed. b belongs to the journal from
+// then on.
 func (j *Journal) AppendBatch(sandbox string, b wire.Batch, done func()) {
 	if j.loaded != nil {
 		return
 	}
 	s := j.streamFor(sandbox, nil)
-	if !j.waitForRoom(s) {
-		return
-	}
+	s.taking.Lock()
+	defer s.taking.Unlock()
 	sid := text(b.Sid, maxStreamName)
-	s.mu.Lock()
-	defer s.mu.Unlock() // held while converting: the batches of one sandbox come one by one anyway
 	if sid != s.sid {
 		s.sid, s.seq = sid, 0
 	}
-	evs := j.fresh(s, b)
-	it, err := newItem(evs)
-	if err != nil {
-		j.opts.Logger.Error("records could not be encoded", "sandbox", sandbox, "err", err)
-		it = &item{}
+	if n := len(b.Records); n > 0 && (b.Seq == 0 || b.Seq > math.MaxInt64-uint64(n)) {
+		b.Seq, b.Records = s.seq+1, []wire.Record{{Kind: wire.RecordGap, Dropped: uint64(n)}}
 	}
-	it.sid, it.seq, it.moved, it.done = s.sid, s.seq, true, done
-	j.enqueue(s, it)
+	for {
+		piece := b.Records[:min(len(b.Records), wire.MaxBatchRecords)]
+		last := len(piece) == len(b.Records)
+		if !j.waitForRoom(s) {
+			return
+		}
+		it, err := newItem(j.fresh(s, b.Seq, piece))
+		if err != nil {
+			j.opts.Logger.Error("records could not be encoded", "sandbox", sandbox, "err", err)
+			it = &item{}
+		}
+		it.sid, it.seq, it.moved = s.sid, s.seq, true
+		if last {
+			it.done = done
+		}
+		s.mu.Lock()
+		j.enqueue(s, it)
+		s.mu.Unlock()
+		if last {
+			return
+		}
+		b.Seq, b.Records = b.Seq+uint64(len(piece)), b.Records[len(piece):]
+	}
 }
 
-// fresh converts what is new in b and moves the cursor of s. The caller holds s.mu.
-func (j *Journal) fresh(s *stream, b wire.Batch) []Event {
-	if len(b.Records) == 0 {
-		return nil
-	}
-	now := j.opts.Clock.Now()
-	if b.Seq == 0 || b.Seq > math.MaxInt64-uint64(len(b.Records)) {
-		return appendLost(nil, Event{Time: now, Sandbox: s.sandbox}, uint64(len(b.Records)))
-	}
-	records, first := b.Records, b.Seq
+// fresh converts the records that are new, of which the first has number first, and moves
+// the cursor of s. The caller holds s.taking.
+func (j *Journal) fresh(s *stream, first uint64, records []wire.Record) []Event {
 	if known := s.seq + 1; first < known {
 		skip := min(known-first, uint64(len(records)))
 		records, first = records[skip:], first+skip
@@ -262,6 +280,7 @@ func (j *Journal) fresh(s *stream, b wire.Batch) []Event {
 	if len(records) == 0 {
 		return nil
 	}
+	now := clampTime(j.opts.Clock.Now().UTC().Round(0))
 	evs := make([]Event, 0, len(records)+1)
 	if missing := first - s.seq - 1; missing > 0 {
 		evs = appendLost(evs, Event{Time: now, Sandbox: s.sandbox}, missing)

@@ -20,6 +20,7 @@ type allSource struct {
 
 	seen    map[int64]uint64 // by journal: seq of the last event looked at
 	told    map[int64]uint64 // by journal: up to which seq a gap was told
+	bare    bool             // without cursors in the events
 	checked uint64           // up to which trimmed batch gaps were looked for
 }
 
@@ -209,7 +210,9 @@ func (a *allSource) take(p *page, f *filter, num uint64, journal int64, evs []Ev
 	for i := skip; i < len(evs); i++ {
 		ev := evs[i]
 		if f.match(&ev) {
-			ev.Cursor = a.cursorAt(num, i+1)
+			if !a.bare {
+				ev.Cursor = a.cursorAt(num, i+1)
+			}
 			p.evs = append(p.evs, ev)
 		}
 	}

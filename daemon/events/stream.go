@@ -30,19 +30,22 @@ type stream struct {
 
 	queueBytes atomic.Int64
 
+	taking sync.Mutex // held while records are taken; before mu
+	sid    string     // how far the runtime's stream was taken
+	seq    uint64
+
 	mu sync.Mutex
 	// Appended and not committed yet.
-	queue      []*item
-	queued     bool   // the committer knows of the queue
-	sid        string // how far the runtime's stream was taken
-	seq        uint64
-	appended   uint64 // items ever appended
+	queue    []*item
+	queued   bool   // the committer knows of the queue
+	appended uint64 // items ever appended
 	// Committed.
 	stored       bool // the row of the journal is in the store
 	committed    uint64
 	committedSid string
 	committedSeq uint64
 	last         uint64 // seq of the newest event
+	lastBatch    uint64 // number of the newest batch
 	trimmed      uint64 // retention removed everything up to this seq
 	trimmedBatch uint64 // and up to this batch
 	bytes        int64
@@ -58,7 +61,7 @@ func newStream(row store.JournalRow) *stream {
 	s := &stream{
 		num: row.Num, sandbox: row.Sandbox, stored: true,
 		sid: row.Sid, seq: row.Cursor, committedSid: row.Sid, committedSeq: row.Cursor,
-		last: max(row.LastSeq, row.TrimmedSeq), trimmed: row.TrimmedSeq, trimmedBatch: row.TrimmedBatch,
+		last: max(row.LastSeq, row.TrimmedSeq), lastBatch: row.LastBatch, trimmed: row.TrimmedSeq, trimmedBatch: row.TrimmedBatch,
 		bytes: row.Bytes, newest: row.LastCreated, deleted: row.Deleted, dropped: row.Dropped,
 	}
 	copy(s.owner[:], row.ID)

@@ -29,7 +29,7 @@ func (s *Store) Batches(ctx context.Context, q BatchQuery, fn func(BatchRow) (mo
 	for rows.Next() {
 		var b BatchRow
 		var sum int64
-		to := []any{&b.Num, &b.Journal, &b.FirstSeq, &b.LastSeq, &b.Created, &b.MinTime, &b.MaxTime, &b.Kinds, &sum}
+		to := []any{&b.Num, &b.Journal, &b.FirstSeq, &b.LastSeq, &b.Created, &b.MinTime, &b.MaxTime, &b.Kinds, &b.Size, &sum}
 		if !q.HeadOnly {
 			to = append(to, &b.Data)
 		}
@@ -50,7 +50,7 @@ func (s *Store) Batches(ctx context.Context, q BatchQuery, fn func(BatchRow) (mo
 
 func (q BatchQuery) build() (string, []any) {
 	var text strings.Builder
-	text.WriteString("SELECT num, journal, first_seq, last_seq, created, min_time, max_time, kinds, sum")
+	text.WriteString("SELECT num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum")
 	if !q.HeadOnly {
 		text.WriteString(", data")
 	}

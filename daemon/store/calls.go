@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,14 +20,14 @@ type CallRow struct {
 	Outcome     []byte
 }
 
-const callColumns = "id, sandbox, request_hash, callable, accepted, finished, outcome, sum"
+const callColumns = "id, sandbox, request_hash, callable, accepted, sum, finished, outcome_sum, outcome"
 
 // AcceptCall writes a call down; durable on return, so that the call may be sent. It returns
 // AlreadyExists if the id is taken, whatever the request was.
 func (s *Store) AcceptCall(ctx context.Context, row CallRow) error {
 	accepted := row.Accepted.UnixNano()
 	hash := append([]byte{}, row.RequestHash...)
-	sum := callSum(row.ID, row.Sandbox, hash, row.Callable, accepted, 0, nil)
+	sum := checksum(row.ID, row.Sandbox, hash, row.Callable, accepted)
 	fresh := false
 	err := s.writer.do(ctx, 256, func(tx *tx) error {
 		n, err := tx.exec("INSERT INTO call (id, sandbox, request_hash, callable, accepted, sum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
@@ -52,30 +51,14 @@ func (s *Store) FinishCall(ctx context.Context, id string, outcome []byte, finis
 		outcome = []byte{}
 	}
 	at := finished.UnixNano()
+	sum := checksum(id, at, outcome)
 	var refused error
 	err := s.writer.do(ctx, len(outcome)+256, func(tx *tx) error {
 		refused = nil
-		query, err := tx.stmt("SELECT sandbox, request_hash, callable, accepted, finished FROM call WHERE id = ?")
-		if err != nil {
-			return err
+		n, err := tx.exec("UPDATE call SET finished = ?, outcome_sum = ?, outcome = ? WHERE id = ? AND finished IS NULL", at, sum, outcome, id)
+		if err == nil && n == 0 {
+			refused, err = whyNotFinished(tx, id)
 		}
-		var sandbox, callable string
-		var hash []byte
-		var accepted int64
-		var earlier sql.NullInt64
-		err = query.QueryRowContext(context.Background(), id).Scan(&sandbox, &hash, &callable, &accepted, &earlier)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			refused = callNotFound(id)
-			return nil
-		case err != nil:
-			return err
-		case earlier.Valid:
-			refused = errs.New(errs.AlreadyExists, errs.CallIDConflict, "call %q has an outcome", id)
-			return nil
-		}
-		_, err = tx.exec("UPDATE call SET finished = ?, outcome = ?, sum = ? WHERE id = ?",
-			at, outcome, callSum(id, sandbox, hash, callable, accepted, at, outcome), id)
 		return err
 	})
 	if err == nil {
@@ -85,6 +68,17 @@ func (s *Store) FinishCall(ctx context.Context, id string, outcome []byte, finis
 		return fmt.Errorf("finish call %s: %w", id, err)
 	}
 	return nil
+}
+
+func whyNotFinished(tx *tx, id string) (refused, err error) {
+	n, err := tx.exec("UPDATE call SET finished = finished WHERE id = ?", id)
+	switch {
+	case err != nil:
+		return nil, err
+	case n == 0:
+		return callNotFound(id), nil
+	}
+	return errs.New(errs.AlreadyExists, errs.CallIDConflict, "call %q has an outcome", id), nil
 }
 
 // Call returns one call; NotFound if there is none.
@@ -131,28 +125,23 @@ func (s *Store) calls(ctx context.Context, where string, args ...any) ([]CallRow
 	for rows.Next() {
 		var r CallRow
 		var accepted, sum int64
-		var finished sql.NullInt64
-		if err := rows.Scan(&r.ID, &r.Sandbox, &r.RequestHash, &r.Callable, &accepted, &finished, &r.Outcome, &sum); err != nil {
+		var finished, outcomeSum sql.NullInt64
+		if err := rows.Scan(&r.ID, &r.Sandbox, &r.RequestHash, &r.Callable, &accepted, &sum, &finished, &outcomeSum, &r.Outcome); err != nil {
 			return nil, s.translate(err)
 		}
-		if err := s.verify("call", r.ID, sum, callParts(r.ID, r.Sandbox, r.RequestHash, r.Callable, accepted, finished.Int64, r.Outcome)...); err != nil {
+		if err := s.verify("call", r.ID, sum, r.ID, r.Sandbox, r.RequestHash, r.Callable, accepted); err != nil {
 			return nil, err
 		}
 		r.Accepted = time.Unix(0, accepted)
 		if finished.Valid {
+			if err := s.verify("call", r.ID, outcomeSum.Int64, r.ID, finished.Int64, r.Outcome); err != nil {
+				return nil, err
+			}
 			r.Finished = time.Unix(0, finished.Int64)
 		}
 		all = append(all, r)
 	}
 	return all, s.translate(rows.Err())
-}
-
-func callSum(id, sandbox string, hash []byte, callable string, accepted, finished int64, outcome []byte) int64 {
-	return checksum(callParts(id, sandbox, hash, callable, accepted, finished, outcome)...)
-}
-
-func callParts(id, sandbox string, hash []byte, callable string, accepted, finished int64, outcome []byte) []any {
-	return []any{id, sandbox, hash, callable, accepted, finished, outcome}
 }
 
 func callNotFound(id string) error {

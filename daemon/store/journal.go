@@ -36,6 +36,7 @@ type BatchRow struct {
 	Created          int64 // nanoseconds since the epoch, as the next two
 	MinTime, MaxTime int64
 	Kinds            uint32 // a bit for each kind of event in it
+	Size             int64  // of the data, once it is stored
 	Data             []byte
 }
 
@@ -170,12 +171,27 @@ func (s *Store) DropJournal(ctx context.Context, num int64, at time.Time) error 
 	})
 }
 
-// ForgetJournal removes the last trace of a dropped journal.
+// ForgetJournal removes the last trace of a dropped journal, but for the numbers of its
+// batches, which are never used again.
 func (s *Store) ForgetJournal(ctx context.Context, num int64) error {
 	return s.changeJournal(ctx, num, func(tx *tx) error {
-		_, err := tx.exec("DELETE FROM journal WHERE num = ? AND dropped != 0", num)
+		_, err := tx.exec(`INSERT INTO meta SELECT 'batch_floor', trimmed_batch FROM journal WHERE num = ? AND dropped != 0
+			ON CONFLICT (name) DO UPDATE SET value = MAX(value, excluded.value)`, num)
+		if err != nil {
+			return err
+		}
+		_, err = tx.exec("DELETE FROM journal WHERE num = ? AND dropped != 0", num)
 		return err
 	})
+}
+
+// NextBatch is the least number that no batch ever had.
+func (s *Store) NextBatch(ctx context.Context) (uint64, error) {
+	var last uint64
+	err := s.reads.QueryRowContext(ctx, `SELECT MAX((SELECT COALESCE(MAX(num), 0) FROM batch),
+		(SELECT COALESCE(MAX(trimmed_batch), 0) FROM journal),
+		COALESCE((SELECT value FROM meta WHERE name = 'batch_floor'), 0))`).Scan(&last)
+	return last + 1, s.translate(err)
 }
 
 func (s *Store) changeJournal(ctx context.Context, num int64, run func(*tx) error) error {
@@ -185,23 +201,33 @@ func (s *Store) changeJournal(ctx context.Context, num int64, run func(*tx) erro
 	return nil
 }
 
-// ReleaseSpace gives pages that deletes have freed back to the file system, some at a time.
+const (
+	spareBytes  = 32 << 20 // 32 MiB: freed space that is kept for what comes
+	vacuumPages = 256      // pages that one step gives back, so that writers wait little
+)
+
+// ReleaseSpace gives space that deletes have freed back to the file system, unless it is little.
 func (s *Store) ReleaseSpace(ctx context.Context) error {
-	result := make(chan error, 1)
-	s.writer.submit(&operation{alone: true, done: func(err error) { result <- err }, run: func(tx *tx) error {
-		rows, err := tx.conn.QueryContext(ctx, "PRAGMA incremental_vacuum(4096)")
+	for {
+		var pages, size int64
+		err := s.reads.QueryRowContext(ctx, "SELECT f.freelist_count, p.page_size FROM pragma_freelist_count f, pragma_page_size p").
+			Scan(&pages, &size)
+		if err != nil || pages*size <= spareBytes {
+			return s.translate(err)
+		}
+		err = s.writer.doAlone(ctx, vacuumPages*int(size), func(tx *tx) error {
+			rows, err := tx.conn.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumPages))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = rows.Close() }()
+			for rows.Next() { // each step frees one page
+				continue
+			}
+			return rows.Err()
+		})
 		if err != nil {
-			return err
+			return s.translate(err)
 		}
-		for rows.Next() { // each step frees one page
-			continue
-		}
-		return rows.Close()
-	}})
-	select {
-	case err := <-result:
-		return s.translate(err)
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -79,7 +79,7 @@ func (y *syncer) serve() {
 			pause.Stop()
 			return
 		}
-		if err := y.sync(); err != nil {
+		if err := y.sync(); err != nil && y.ctx.Err() == nil {
 			y.store.logger.Error("state could not be synced", "err", err)
 		}
 	}
@@ -109,17 +109,10 @@ func (y *syncer) checkpoint() error {
 	}
 	// Under a steady load the log never ends where the checkpoint does: hold the writer
 	// for the little that is left, so that it begins the log anew.
-	result := make(chan error, 1)
-	y.store.writer.submit(&operation{alone: true, done: func(err error) { result <- err }, run: func(tx *tx) error {
+	return y.store.translate(y.store.writer.doAlone(y.ctx, 0, func(tx *tx) error {
 		_, _, err := checkpoint(y.ctx, tx.conn, "RESTART")
 		return err
-	}})
-	select {
-	case err := <-result:
-		return y.store.translate(err)
-	case <-y.ctx.Done():
-		return nil
-	}
+	}))
 }
 
 // checkpoint returns how many frames the log holds and how many of them were moved.

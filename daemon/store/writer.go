@@ -127,11 +127,21 @@ func (w *writer) submit(op *operation) {
 
 // do runs an operation and waits for its commit. When ctx ends first the change may still happen.
 func (w *writer) do(ctx context.Context, bytes int, run func(*tx) error) error {
+	return w.wait(ctx, &operation{run: run, bytes: bytes})
+}
+
+// doAlone is do outside any transaction.
+func (w *writer) doAlone(ctx context.Context, bytes int, run func(*tx) error) error {
+	return w.wait(ctx, &operation{run: run, bytes: bytes, alone: true})
+}
+
+func (w *writer) wait(ctx context.Context, op *operation) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	result := make(chan error, 1)
-	w.submit(&operation{run: run, bytes: bytes, done: func(err error) { result <- err }})
+	op.done = func(err error) { result <- err }
+	w.submit(op)
 	select {
 	case err := <-result:
 		return err
@@ -185,7 +195,11 @@ func (w *writer) commitGroup(group []*operation, committed func(int)) {
 		if op.alone {
 			w.flush(together, committed)
 			together = together[:0]
-			op.done(op.run(w.tx))
+			err := translate(w.path, op.run(w.tx))
+			if err == nil {
+				committed(op.bytes)
+			}
+			op.done(err)
 			continue
 		}
 		together = append(together, op)
