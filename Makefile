@@ -1,0 +1,86 @@
+# `make` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+
+JOBS ?= 2
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.Version=$(VERSION)
+PYTHON := .venv/bin/python
+LINT := go tool -modfile=tools/go.mod golangci-lint
+BUF := go tool -modfile=tools/go.mod buf
+COMMANDS := ./daemon/cmd/agentixd ./daemon/cmd/agentix ./runtime/cmd/agentix-runtime
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+.PHONY: build
+build: ## build agentixd, agentix and agentix-runtime into bin/, all static
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS)
+
+.PHONY: demo
+demo: ## show the whole loop: a container, calls by CLI, curl, SDK and stub, events
+	@scripts/demo.sh
+
+.PHONY: test
+test: deps ## run all tests, as CI does; installs what it needs (root on Debian)
+	@scripts/test.sh
+
+.PHONY: deps
+deps: ## install what the tests need: containerd, runc, mmdebstrap, a Python environment
+	@scripts/deps.sh containers python demo
+	@scripts/venv.sh dev
+
+.PHONY: generate
+generate: venv-dev ## generate gen/ from proto/
+	@scripts/generate.sh
+
+.PHONY: check-generate
+check-generate: generate ## fail if gen/ is not what proto/ gives
+	git diff --exit-code -- gen
+	@test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; exit 1; }
+
+.PHONY: lint
+lint: venv-dev ## lint Go, protos and Python
+	$(BUF) lint
+	$(BUF) format --diff --exit-code proto
+	$(LINT) run ./...
+	$(PYTHON) -m ruff check worker sdk/python examples
+	$(PYTHON) -m ruff format --check sdk/python examples
+	cd worker && ../$(PYTHON) -m mypy src
+	cd sdk/python && ../../$(PYTHON) -m mypy src
+	cd sdk/python && ../../$(PYTHON) -m interrogate -q src
+
+.PHONY: test-unit
+test-unit: build ## Go tests with the race detector, the process provider and the end-to-end tests among them
+	go test -race -p $(JOBS) ./...
+
+.PHONY: test-containerd
+test-containerd: build ## the provider contract and the end-to-end tests on real containers (root)
+	@scripts/deps.sh containers
+	go test -tags containerd -count=1 -p 1 $$(scripts/containerd-packages.sh)
+
+.PHONY: test-python
+test-python: venv-dev build ## Python tests of the worker and of the SDK
+	cd worker && ../$(PYTHON) -m pytest -q
+	cd sdk/python && ../../$(PYTHON) -m coverage run -m pytest -q && ../../$(PYTHON) -m coverage report --skip-covered
+
+.PHONY: fuzz-short
+fuzz-short: ## each fuzz test for a fixed number of executions
+	@scripts/fuzz.sh
+
+.PHONY: cover
+cover: ## coverage of the Go packages
+	go test -coverprofile=cover.out ./... && go tool cover -func=cover.out | tail -n 1
+
+.PHONY: clean
+clean: ## remove what was built and the state of the demo
+	rm -rf bin dist cover.out .state
+
+.PHONY: venv-dev
+venv-dev:
+	@scripts/deps.sh python
+	@scripts/venv.sh dev

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs by apt what is missing of the packages for: containers, python, demo.
+# Without root it names them and fails.
+set -euo pipefail
+
+declare -A package_of=(
+  [containerd]=containerd [runc]=runc [mmdebstrap]=mmdebstrap [curl]=curl [git]=git
+  [iptables]=iptables
+)
+missing=()
+need() { command -v "$1" >/dev/null 2>&1 || missing+=("${package_of[$1]:-$1}"); }
+
+export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+for group in "$@"; do
+  case $group in
+  containers) for tool in containerd runc mmdebstrap; do need "$tool"; done ;;
+  demo) need curl ;;
+  python)
+    command -v python3 >/dev/null 2>&1 || missing+=(python3)
+    python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
+    ;;
+  *)
+    echo "deps: unknown group $group" >&2
+    exit 2
+    ;;
+  esac
+done
+
+command -v go >/dev/null 2>&1 || {
+  echo "deps: Go is not installed, or not on PATH: see https://go.dev/dl" >&2
+  exit 1
+}
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+  echo "deps: missing: ${missing[*]}; install them, or run this as root on Debian" >&2
+  exit 1
+fi
+echo "deps: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
