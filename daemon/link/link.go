@@ -46,12 +46,16 @@ type Handler interface {
 	Disconnected(err error)
 }
 
+// Binder is a Handler that wants to know its Link: New calls Bind once.
+type Binder interface{ Bind(l *Link) }
+
 // Resume says where to go on after a reconnect: with the record stream Sid after SinceSeq,
-// and with the calls whose outcome is still awaited.
+// with the calls whose outcome is still awaited, and with those to cancel then.
 type Resume struct {
 	Sid      string
 	SinceSeq uint64
 	CallIDs  []string
+	Cancel   []string
 }
 
 // Link is the connection to one runtime. Its methods may be called from any goroutine.
@@ -77,7 +81,11 @@ func New(opts Options) *Link {
 		opts.Clock = clock.System{}
 	}
 	opts.Logger = opts.Logger.With("sandbox", opts.Sandbox)
-	return &Link{opts: opts, timing: defaultTiming, changed: make(chan struct{})}
+	l := &Link{opts: opts, timing: defaultTiming, changed: make(chan struct{})}
+	if b, ok := opts.Handler.(Binder); ok {
+		b.Bind(l)
+	}
+	return l
 }
 
 // Run keeps the runtime connected until ctx ends; it then returns nil, with all that it
@@ -249,6 +257,9 @@ func (l *Link) resume(s *session, r Resume) error {
 		}
 		ids = ids[n:]
 	}
+	for _, id := range r.Cancel {
+		s.sendRef(headerCancel, id)
+	}
 	return nil
 }
 
@@ -365,6 +376,23 @@ func (l *Link) WaitReady(ctx context.Context) (wire.Health, error) {
 				what = "the worker does not answer"
 			}
 			return h, unavailable("%s", what).WithCause(errors.Join(context.Cause(ctx), lastErr))
+		}
+	}
+}
+
+// WaitSession waits for a connection and returns its number; it fails only when ctx ends.
+func (l *Link) WaitSession(ctx context.Context) (uint64, error) {
+	for {
+		l.mu.Lock()
+		number, connected, changed := l.number, l.session != nil, l.changed
+		l.mu.Unlock()
+		if connected {
+			return number, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
 		}
 	}
 }

@@ -40,7 +40,9 @@ func TestCallAndOutcomes(t *testing.T) {
 	if err := link.Call(t.Context(), &want); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, func() bool { return get(h, func(r *recorder) bool { return len(r.results) == 1 && len(r.errors) == 1 }) }, "both outcomes")
+	await.True(t, func() bool {
+		return get(h, func(r *recorder) bool { return len(r.results) == 1 && len(r.errors) == 1 })
+	}, "both outcomes")
 	link.Cancel("c3")
 	link.AckResult("c1")
 	<-done
@@ -113,7 +115,9 @@ func TestReconnectResumes(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	await.True(t, func() bool { return get(h, func(r *recorder) bool { return r.connected == 2 && len(r.disconnected) == 1 }) }, "the reconnect")
+	await.True(t, func() bool {
+		return get(h, func(r *recorder) bool { return r.connected == 2 && len(r.disconnected) == 1 })
+	}, "the reconnect")
 	if link.Session() != 2 {
 		t.Errorf("session %d, want 2", link.Session())
 	}

@@ -149,6 +149,17 @@ func (q *outbox) push(ctx context.Context, o outbound) bool {
 	return true
 }
 
+// tryPush queues o unless the queue is full or closed.
+func (q *outbox) tryPush(o outbound) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || (q.bytes > 0 && q.bytes+o.size() > maxOutboxBytes) {
+		return false
+	}
+	q.append(o)
+	return true
+}
+
 // pushControl queues o without waiting, or loses it if too many wait already.
 func (q *outbox) pushControl(o outbound) {
 	q.mu.Lock()

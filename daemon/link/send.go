@@ -27,26 +27,42 @@ func (l *Link) Call(ctx context.Context, c *wire.Call) error {
 // surely not sent, ResourceExhausted that it never can be; any other error means that
 // nobody knows. With nil, the call leaves unless the connection ends before.
 func (l *Link) CallIn(ctx context.Context, session uint64, c *wire.Call) error {
+	s, o, err := l.prepare(session, c)
+	if err == nil && !s.out.push(ctx, o) {
+		err = unavailable("the connection to the runtime of sandbox %s ended", l.opts.Sandbox)
+	}
+	return err
+}
+
+// TryCallIn is CallIn for those who cannot wait: false without an error means that too many
+// bytes wait to be written already.
+func (l *Link) TryCallIn(session uint64, c *wire.Call) (bool, error) {
+	s, o, err := l.prepare(session, c)
+	if err != nil {
+		return false, err
+	}
+	return s.out.tryPush(o), nil
+}
+
+// prepare encodes a call for the connection with this number.
+func (l *Link) prepare(number uint64, c *wire.Call) (*session, outbound, error) {
 	l.mu.Lock()
 	s := l.session
-	if session != l.number {
+	if number != l.number {
 		s = nil
 	}
 	l.mu.Unlock()
 	if s == nil {
-		return unavailable("no connection to the runtime of sandbox %s", l.opts.Sandbox)
+		return nil, outbound{}, unavailable("no connection to the runtime of sandbox %s", l.opts.Sandbox)
 	}
 	payload, err := wire.Marshal(c)
 	if err != nil {
-		return fmt.Errorf("encode call: %w", err)
+		return nil, outbound{}, fmt.Errorf("encode call: %w", err)
 	}
 	if limit := s.maxPayload.Load(); int64(len(payload)) > limit {
-		return errs.OverLimit("runtime_message_bytes", limit, int64(len(payload)))
+		return nil, outbound{}, errs.OverLimit("runtime_message_bytes", limit, int64(len(payload)))
 	}
-	if !s.out.push(ctx, outbound{text: headerCall, binary: payload}) {
-		return unavailable("the connection to the runtime of sandbox %s ended", l.opts.Sandbox)
-	}
-	return nil
+	return s, outbound{text: headerCall, binary: payload}, nil
 }
 
 // Cancel asks the runtime to cancel a call. It never blocks, and is lost while disconnected.
@@ -57,10 +73,12 @@ func (l *Link) Cancel(callID string) { l.sendRef(headerCancel, callID) }
 func (l *Link) AckResult(callID string) { l.sendRef(headerAck, callID) }
 
 func (l *Link) sendRef(header []byte, callID string) {
-	s := l.current()
-	if s == nil {
-		return
+	if s := l.current(); s != nil {
+		s.sendRef(header, callID)
 	}
+}
+
+func (s *session) sendRef(header []byte, callID string) {
 	payload, err := wire.Marshal(wire.CallRef{CallID: callID})
 	if err != nil {
 		return // a struct of one string always encodes

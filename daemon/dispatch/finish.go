@@ -1,0 +1,224 @@
+package dispatch
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/agentixd/agentixd/daemon/calls"
+	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+const maxEventText = 4096 // 4 KiB: error text of a FINISHED event
+
+// apply does what the table asks for.
+func (d *Dispatcher) apply(p *pending, e calls.Effect) {
+	id := p.request.ID
+	if e.Cancel {
+		if l := d.linkOf(p.request.Sandbox); l != nil {
+			l.Cancel(id)
+		}
+	}
+	switch e.End {
+	case calls.Cancelled:
+		o := failed(id, wire.ErrCancelled, "the call was cancelled before it was sent")
+		o.Error.Cancelled = true
+		d.end(p, o)
+	case calls.Deadline:
+		d.end(p, failed(id, wire.ErrDeadlineExceeded, "the timeout of the call ran out"))
+	case calls.NotStopped:
+		o := failed(id, wire.ErrCancelled, "the call was cancelled, but the runtime did not confirm it")
+		o.Error.Cancelled = true
+		d.end(p, o)
+	case calls.NoCause:
+	}
+	d.wakeAt(p, e.Wake)
+}
+
+// wakeAt looks at a call again at this time, or earlier: each look says when the next is due.
+func (d *Dispatcher) wakeAt(p *pending, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.pending[p.request.ID] != p || (!p.wake.IsZero() && !p.wake.After(at)) {
+		return
+	}
+	p.stopTimer()
+	p.wake = at
+	p.stop = d.opts.Clock.AfterFunc(at.Sub(d.opts.Clock.Now()), func() { d.look(p, at) })
+}
+
+func (d *Dispatcher) look(p *pending, at time.Time) {
+	d.mu.Lock()
+	if d.closed || d.pending[p.request.ID] != p || !p.wake.Equal(at) {
+		d.mu.Unlock()
+		return
+	}
+	p.wake = time.Time{}
+	effect := d.table.Expire(d.opts.Clock.Now(), p.request.ID)
+	d.mu.Unlock()
+	d.apply(p, effect)
+}
+
+// stopTimer is called with Dispatcher.mu held.
+func (p *pending) stopTimer() {
+	if !p.wake.IsZero() {
+		p.stop()
+		p.wake = time.Time{}
+	}
+}
+
+// end gives a call an outcome of the daemon's own, unless it has one.
+func (d *Dispatcher) end(p *pending, o Outcome) {
+	d.mu.Lock()
+	won := d.table.End(d.opts.Clock.Now(), p.request.ID, o)
+	d.mu.Unlock()
+	if won {
+		d.finish(p, o)
+	}
+}
+
+// answer takes an outcome from the runtime of a sandbox. It counts if the table says so.
+func (d *Dispatcher) answer(r *receiver, id string, make func(want string) Outcome) {
+	d.mu.Lock()
+	p := d.pending[id]
+	if d.receivers[r.sandbox] != r || p == nil || p.request.Sandbox != r.sandbox {
+		over := d.receivers[r.sandbox] == r && d.table.Finishes(r.sandbox, id)
+		d.mu.Unlock()
+		if l := r.bound(); over && l != nil {
+			l.AckResult(id) // late, but the runtime need not keep it
+		}
+		return
+	}
+	want := p.want
+	d.mu.Unlock()
+	o := make(want)
+	d.mu.Lock()
+	won := d.table.Answer(d.opts.Clock.Now(), r.sandbox, id, o, o.weight())
+	d.mu.Unlock()
+	if won {
+		d.finish(p, o)
+	}
+}
+
+// finish is called once for each accepted call, by whoever gave it its outcome.
+func (d *Dispatcher) finish(p *pending, o Outcome) {
+	p.outcome = o
+	now := d.opts.Clock.Now()
+	if !p.quiet {
+		d.opts.Journal.Append(p.request.Sandbox, finishedEvent(p, o, now))
+	}
+	p.cancel(errOver)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.goes(func() { d.deliver(p, now) })
+}
+
+func finishedEvent(p *pending, o Outcome, now time.Time) events.Event {
+	body := &events.Call{Phase: events.CallFinished, Callable: p.callable}
+	if o.Error != nil {
+		body.ErrorType, body.ErrorMessage = clip(o.Error.Type, 256), clip(o.Error.Message, maxEventText)
+	}
+	return events.Event{Time: now, Sandbox: p.request.Sandbox, CallID: p.request.ID, Body: body}
+}
+
+// clip makes text of the sandbox fit for an event: valid UTF-8 of at most n bytes.
+func clip(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// deliver makes an outcome durable, lets the runtime forget it and tells the waiters.
+func (d *Dispatcher) deliver(p *pending, at time.Time) {
+	id, sandbox := p.request.ID, p.request.Sandbox
+	saved := d.save(p, at)
+	if err := d.opts.Journal.Flush(d.ctx, sandbox); err != nil {
+		saved = false
+		d.opts.Logger.Error("call finished but its events are not committed", "sandbox", sandbox, "call", id, "err", err)
+	}
+	if l := d.linkOf(sandbox); saved && l != nil {
+		l.AckResult(id)
+	}
+	d.mu.Lock()
+	d.forget(p)
+	d.pruneLocked()
+	d.mu.Unlock()
+	close(p.done)
+}
+
+// save stores the outcome. When the store refuses, it goes on trying in the background: the
+// waiters have waited enough, and the runtime keeps the outcome until it is acked.
+func (d *Dispatcher) save(p *pending, at time.Time) bool {
+	id := p.request.ID
+	encoded, err := p.outcome.encode(p.request.Named)
+	if err == nil {
+		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, encoded, at)
+	}
+	if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
+		return true
+	}
+	d.opts.Logger.Error("outcome not stored", "sandbox", p.request.Sandbox, "call", id, "err", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.goes(func() { d.saveLater(p, encoded, at) })
+	return false
+}
+
+// saveLater ends once the outcome is stored, or with the Dispatcher.
+func (d *Dispatcher) saveLater(p *pending, encoded []byte, at time.Time) {
+	for {
+		due := make(chan struct{})
+		stop := d.opts.Clock.AfterFunc(saveAgain, func() { close(due) })
+		select {
+		case <-due:
+		case <-d.ctx.Done():
+			stop()
+			return
+		}
+		err := d.opts.Store.FinishCall(d.ctx, p.request.ID, encoded, at)
+		if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
+			if l := d.linkOf(p.request.Sandbox); l != nil {
+				l.AckResult(p.request.ID)
+			}
+			return
+		}
+	}
+}
+
+// pruneLocked forgets old finished calls in the store now and then; d.mu is held.
+func (d *Dispatcher) pruneLocked() {
+	now := d.opts.Clock.Now()
+	if now.Sub(d.prunedAt) < pruneEvery {
+		return
+	}
+	d.prunedAt = now
+	d.goes(func() {
+		if _, err := d.opts.Store.PruneCalls(d.ctx, now.Add(-keepFinished)); err != nil && d.ctx.Err() == nil {
+			d.opts.Logger.Error("old calls not pruned", "err", err)
+		}
+	})
+}
+
+// SandboxLost ends each call in flight of a sandbox that is gone; cause is its reason.
+func (d *Dispatcher) SandboxLost(sandbox, reason, message string) {
+	d.mu.Lock()
+	delete(d.receivers, sandbox) // what its link still says counts no more
+	var lost []*pending
+	for _, id := range d.table.Pending(sandbox) {
+		if p := d.pending[id]; p != nil {
+			lost = append(lost, p)
+		}
+	}
+	d.mu.Unlock()
+	for _, p := range lost {
+		o := failed(p.request.ID, wire.ErrSandboxLost, "%s", message)
+		o.Error.Cause = reason
+		d.end(p, o)
+	}
+}

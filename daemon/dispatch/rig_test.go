@@ -1,0 +1,247 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/link"
+	"github.com/agentixd/agentixd/daemon/store"
+	"github.com/agentixd/agentixd/internal/clock"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// fakeLink is a link whose other end is the test.
+type fakeLink struct {
+	mu       sync.Mutex
+	session  uint64
+	changed  chan struct{}
+	full     bool // TryCallIn finds no room
+	refuse   error
+	calls    []wire.Call
+	cancels  []string
+	acks     []string
+	recorded map[string]uint64
+}
+
+func newFakeLink() *fakeLink {
+	return &fakeLink{session: 1, changed: make(chan struct{}), recorded: map[string]uint64{}}
+}
+
+func (l *fakeLink) set(session uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.session = session
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *fakeLink) Session() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session
+}
+
+func (l *fakeLink) WaitSession(ctx context.Context) (uint64, error) {
+	for {
+		l.mu.Lock()
+		session, changed := l.session, l.changed
+		l.mu.Unlock()
+		if session != 0 {
+			return session, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+func (l *fakeLink) TryCallIn(session uint64, c *wire.Call) (bool, error) {
+	l.mu.Lock()
+	full := l.full
+	l.mu.Unlock()
+	if full {
+		return false, nil
+	}
+	return true, l.CallIn(context.Background(), session, c)
+}
+
+func (l *fakeLink) CallIn(_ context.Context, session uint64, c *wire.Call) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse != nil {
+		return l.refuse
+	}
+	if session != l.session || session == 0 {
+		return errs.New(errs.Unavailable, errs.RuntimeUnavailable, "no connection")
+	}
+	l.calls = append(l.calls, *c)
+	return nil
+}
+
+func (l *fakeLink) Cancel(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancels = append(l.cancels, id)
+}
+
+func (l *fakeLink) AckResult(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acks = append(l.acks, id)
+}
+
+func (l *fakeLink) AckRecords(sid string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recorded[sid] = max(l.recorded[sid], seq)
+}
+
+func (l *fakeLink) seen() (ids, cancels, acks []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.calls {
+		ids = append(ids, c.CallID)
+	}
+	return ids, slices.Clone(l.cancels), slices.Clone(l.acks)
+}
+
+// rig is a Dispatcher on a real store and journal, with fake links.
+type rig struct {
+	t       *testing.T
+	dir     string
+	store   *store.Store
+	journal *events.Journal
+	d       *Dispatcher
+	clock   *clock.Fake
+	mu      sync.Mutex
+	links   map[string]*fakeLink
+	missing error
+}
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), clock: clock.NewFake(start), links: map[string]*fakeLink{}}
+	r.open()
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	var err error
+	if r.store, err = store.Open(context.Background(), filepath.Join(r.dir, "state")); err != nil {
+		r.t.Fatal(err)
+	}
+	r.journal = events.New(r.store, events.Options{LogDir: filepath.Join(r.dir, "logs")})
+	r.d, err = New(context.Background(), Options{Store: r.store, Journal: r.journal, Links: LinksFunc(r.link), Clock: r.clock})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) close() {
+	if err := errors.Join(r.d.Close(), r.journal.Close(), r.store.Close()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) link(sandbox string) (Link, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.links[sandbox]; l != nil && r.missing == nil {
+		return l, nil
+	}
+	if r.missing != nil {
+		return nil, r.missing
+	}
+	return nil, errs.New(errs.NotFound, errs.SandboxNotFound, "no sandbox %s", sandbox)
+}
+
+func (r *rig) lose(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.missing = err
+}
+
+// sandbox makes a sandbox that is connected.
+func (r *rig) sandbox(id string) (*fakeLink, link.Handler) {
+	r.t.Helper()
+	l := newFakeLink()
+	r.mu.Lock()
+	r.links[id] = l
+	r.mu.Unlock()
+	h := r.d.Handler(id)
+	h.(*receiver).bind(l)
+	h.Connected(wire.Health{Ready: true})
+	return l, h
+}
+
+// answer is what Remote returned.
+type answer struct {
+	outcome Outcome
+	err     error
+}
+
+// remote calls in the background.
+func (r *rig) remote(ctx context.Context, req Request) <-chan answer {
+	if req.Sandbox == "" {
+		req.Sandbox = "box"
+	}
+	if req.Callable == "" {
+		req.Callable = "app::run"
+	}
+	if req.Encoding == "" {
+		req.Encoding = wire.EncodingJSON
+	}
+	done := make(chan answer, 1)
+	go func() { // ends with the call, which each test ends
+		o, err := r.d.Remote(ctx, req)
+		done <- answer{o, err}
+	}()
+	return done
+}
+
+func (r *rig) callEvents(sandbox string) []string {
+	r.t.Helper()
+	var out []string
+	err := r.journal.Read(context.Background(), events.Query{Sandbox: sandbox}, func(evs []events.Event, _ string) error {
+		for _, e := range evs {
+			switch body := e.Body.(type) {
+			case *events.Call:
+				out = append(out, e.CallID+" "+body.Phase+" "+body.ErrorType)
+			case *events.Output:
+				out = append(out, string(body.Data))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+func (r *rig) openCalls() []string {
+	r.t.Helper()
+	rows, err := r.store.OpenCalls(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for _, row := range rows {
+		ids[row.ID] = true
+	}
+	return slices.Sorted(maps.Keys(ids))
+}

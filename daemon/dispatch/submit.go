@@ -1,0 +1,234 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agentixd/agentixd/daemon/calls"
+	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/store"
+	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// submit joins the call that c asks for or starts it. The caller is one waiter of the
+// pending call that is returned; without one, outcome or err is the answer.
+func (d *Dispatcher) submit(ctx context.Context, c checked) (*pending, Outcome, error) {
+	now := d.opts.Clock.Now()
+	id := c.request.ID
+	d.mu.Lock()
+	verdict, outcome := d.table.Reserve(now, c.request)
+	p := d.pending[id]
+	switch verdict {
+	case calls.New:
+		p = d.newPending(c)
+	case calls.Conflict:
+		d.mu.Unlock()
+		return nil, Outcome{}, conflict(id)
+	case calls.Full:
+		d.mu.Unlock()
+		return nil, Outcome{}, errs.OverLimit("open_calls", int64(d.opts.Limits.Open), int64(d.opts.Limits.Open)+1)
+	case calls.Joined, calls.Known:
+		d.mu.Unlock()
+		return p, outcome, nil // a known outcome that is not delivered yet has its pending
+	}
+	inflight := d.inflight
+	d.mu.Unlock()
+
+	if inflight > wire.MaxInflightBytes {
+		return nil, Outcome{}, d.reject(p, Outcome{}, errs.OverLimit("inflight_bytes", wire.MaxInflightBytes, inflight))
+	}
+	if c.request.Named {
+		if earlier, err := d.earlier(ctx, c); earlier != nil || err != nil {
+			if earlier != nil {
+				outcome = *earlier
+			}
+			return nil, outcome, d.reject(p, outcome, err)
+		}
+	}
+	if err := d.accept(ctx, p, c); err != nil {
+		return nil, Outcome{}, d.reject(p, Outcome{}, err)
+	}
+	return p, Outcome{}, nil
+}
+
+func conflict(id string) *errs.Error {
+	return errs.New(errs.AlreadyExists, errs.CallIDConflict, "call %s belongs to a different request", id).WithMeta("call_id", id)
+}
+
+// newPending notes a reserved call; d.mu is held.
+func (d *Dispatcher) newPending(c checked) *pending {
+	p := &pending{
+		request: c.request, callable: c.call.Callable, call: c.call, want: c.call.ResultEncoding,
+		bytes: int64(len(c.call.Arguments)), done: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(d.ctx)
+	d.pending[c.request.ID] = p
+	d.inflight += p.bytes
+	return p
+}
+
+// reject forgets a reserved call, tells those who joined it what became of it, and returns err.
+func (d *Dispatcher) reject(p *pending, o Outcome, err error) error {
+	d.mu.Lock()
+	d.table.Reject(p.request.ID)
+	d.forget(p)
+	d.mu.Unlock()
+	p.outcome, p.err = o, err
+	p.cancel(errOver)
+	close(p.done)
+	return err
+}
+
+var errOver = errors.New("the call is over")
+
+// forget ends the pending state of a call; d.mu is held.
+func (d *Dispatcher) forget(p *pending) {
+	delete(d.pending, p.request.ID)
+	d.inflight -= p.bytes
+	p.stopTimer()
+}
+
+// earlier looks up a call that is in the store but no longer in memory.
+func (d *Dispatcher) earlier(ctx context.Context, c checked) (*Outcome, error) {
+	row, err := d.opts.Store.Call(ctx, c.request.ID)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return nil, nil //nolint:nilnil // no call, no fault
+	case err != nil:
+		return nil, err
+	case row.Sandbox != c.request.Sandbox || string(row.RequestHash) != c.request.Hash:
+		return nil, conflict(row.ID)
+	case row.Finished.IsZero():
+		return nil, errs.New(errs.Internal, errs.InternalFault, "call %s is open in the store only", row.ID)
+	}
+	outcome, err := decodeOutcome(row.ID, row.Outcome)
+	return &outcome, err
+}
+
+// accept writes the call down and sends it. An error means that it was not accepted.
+func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked) error {
+	id, sandbox := p.request.ID, p.request.Sandbox
+	l, err := d.opts.Links.Link(sandbox)
+	if err != nil {
+		return err
+	}
+	session := l.Session()
+	if session == 0 {
+		return errs.New(errs.Unavailable, errs.RuntimeUnavailable, "no connection to the runtime of sandbox %s just now", sandbox).WithRetry(time.Second)
+	}
+	now := d.opts.Clock.Now()
+	row := store.CallRow{ID: id, Sandbox: sandbox, RequestHash: []byte(p.request.Hash), Callable: p.callable, Accepted: now}
+	// The caller's end must not leave it open whether the row was written.
+	err = d.opts.Store.AcceptCall(context.WithoutCancel(ctx), row)
+	switch {
+	case errs.Is(err, errs.AlreadyExists):
+		return conflict(id)
+	case err != nil:
+		return err
+	}
+	if err := failpoint.Inject("call/afterRecord"); err != nil {
+		d.opts.Logger.Error("failpoint", "call", id, "err", err)
+	}
+	d.opts.Journal.Append(sandbox, events.Event{
+		Time: now, Sandbox: sandbox, CallID: id, Body: &events.Call{Phase: events.CallAccepted, Callable: p.callable},
+	})
+	timeout := c.timeout
+	if timeout > 0 {
+		p.deadline = now.Add(timeout)
+		timeout += timeoutSlack
+	}
+	d.mu.Lock()
+	effect := d.table.Accept(now, id, timeout)
+	d.mu.Unlock()
+	d.apply(p, effect)
+	if p.bytes > inlineBytes || !d.trySend(p, l, session) {
+		d.mu.Lock()
+		d.goes(func() { d.sendLater(p) })
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// trySend sends a small call without waiting. False means that sendLater has to see to it.
+func (d *Dispatcher) trySend(p *pending, l Link, session uint64) bool {
+	return d.send(p, func(c *wire.Call) (bool, error) { return l.TryCallIn(session, c) })
+}
+
+// send hands the call to a connection by way of f. False means that it surely was not sent
+// and still has to be.
+func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
+	id := p.request.ID
+	call := *p.call
+	now := d.opts.Clock.Now()
+	if !p.deadline.IsZero() {
+		call.TimeoutMS = max(1, (p.deadline.Sub(now) + time.Millisecond - 1).Milliseconds())
+	}
+	d.mu.Lock()
+	ours := d.table.Send(id)
+	d.mu.Unlock()
+	if !ours {
+		return true // over before it was sent
+	}
+	sent, err := f(&call)
+	var limit *errs.Error
+	switch {
+	case err == nil && sent:
+		return true
+	case err == nil || errs.Is(err, errs.Unavailable):
+		d.mu.Lock()
+		effect, again := d.table.Unsend(d.opts.Clock.Now(), id)
+		d.mu.Unlock()
+		d.apply(p, effect)
+		return !again || effect.End != calls.NoCause
+	case errors.As(err, &limit) && limit.Kind == errs.ResourceExhausted:
+		d.end(p, failed(id, wire.ErrFrameTooLarge, "%s", limit.Message))
+	default:
+		d.opts.Logger.Error("call not sent", "sandbox", p.request.Sandbox, "call", id, "err", err)
+		d.end(p, failed(id, wire.ErrResultUnavailable, "the call could not be sent"))
+	}
+	return true
+}
+
+// sendLater sends a call as soon as there is a connection; it ends with the call.
+func (d *Dispatcher) sendLater(p *pending) {
+	for {
+		l, err := d.opts.Links.Link(p.request.Sandbox)
+		if err != nil {
+			d.end(p, lost(p, err))
+			return
+		}
+		session, err := l.WaitSession(p.ctx)
+		if err != nil || d.send(p, func(c *wire.Call) (bool, error) { return true, l.CallIn(p.ctx, session, c) }) {
+			return
+		}
+	}
+}
+
+// lost is the outcome of a call whose sandbox is no longer there, as err says.
+func lost(p *pending, err error) Outcome {
+	o := failed(p.request.ID, wire.ErrSandboxLost, "the sandbox was lost before the call was sent")
+	var e *errs.Error
+	if errors.As(err, &e) {
+		o.Error.Cause = e.Metadata["reason"]
+	}
+	return o
+}
+
+// leave takes a caller away whose ctx has ended, and returns why it has.
+func (d *Dispatcher) leave(ctx context.Context, p *pending) error {
+	if d.stopping.Load() {
+		return errStopping()
+	}
+	d.mu.Lock()
+	effect := d.table.Leave(d.opts.Clock.Now(), p.request.ID)
+	d.mu.Unlock()
+	d.apply(p, effect)
+	id := p.request.ID
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errs.New(errs.DeadlineExceeded, errs.Deadline, "the caller's deadline ran out before call %s ended", id).WithMeta("call_id", id)
+	}
+	return errs.New(errs.Cancelled, errs.CallerLeft, "the caller left before call %s ended", id).WithMeta("call_id", id)
+}
