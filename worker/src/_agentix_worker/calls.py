@@ -78,7 +78,7 @@ class Invoker:
                 args, kwargs = context.run(encodings.decode_arguments, call.encoding, call.arguments, fn)
                 self._start_task(context, call, fn, args, kwargs)
             else:
-                self._threads.submit(lambda: context.run(self._on_thread, context, call, fn))
+                self._threads.submit(lambda: context.run(self._on_thread, call, fn))
         except BaseException as e:  # whatever an import or a decoder raises
             context.run(self._fail, call, e)
 
@@ -121,17 +121,19 @@ class Invoker:
             return
         self._returned(call, value, on_loop=True)
 
-    def _on_thread(self, context: contextvars.Context, call: Call, fn: Any) -> None:
+    def _on_thread(self, call: Call, fn: Any) -> None:
         try:
             args, kwargs = encodings.decode_arguments(call.encoding, call.arguments, fn)
             call.arguments = b""
             if is_coroutine_function(fn):
+                # A copy: this thread is still inside the context, and none is entered twice.
+                context = contextvars.copy_context()
                 self._loop.call_soon_threadsafe(self._start_task, context, call, fn, args, kwargs)
                 return
             value = fn(*args, **kwargs)
             del args, kwargs
             if hasattr(type(value), "__await__") or _is_generator_coroutine(value):
-                self._loop.call_soon_threadsafe(self._start_awaiting, context, call, value)
+                self._loop.call_soon_threadsafe(self._start_awaiting, contextvars.copy_context(), call, value)
                 return
         except BaseException as e:
             self._raised(call, e)
