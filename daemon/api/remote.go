@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
+	"regexp"
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/dispatch"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
+	"google.golang.org/grpc/metadata"
 )
 
 // remoteService serves RemoteService from the dispatcher.
@@ -30,11 +32,28 @@ func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) 
 	if err != nil {
 		return nil, err
 	}
+	if request.Traceparent == "" {
+		request.Traceparent = headerTraceparent(ctx)
+	}
 	outcome, err := s.dispatcher.Remote(ctx, request)
 	if err != nil {
 		return nil, named(err, "sandbox", r.GetSandbox())
 	}
 	return toRemoteResponse(outcome)
+}
+
+// traceparent is the form of W3C trace context, version 0.
+var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// headerTraceparent is the trace context in the metadata, where tracing libraries put it. A
+// malformed one is ignored, as W3C asks for.
+func headerTraceparent(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("traceparent")
+	if len(values) != 1 || !traceparent.MatchString(values[0]) {
+		return ""
+	}
+	return values[0]
 }
 
 func fromRemoteRequest(r *agentixv1.RemoteRequest) (dispatch.Request, error) {

@@ -17,9 +17,7 @@ import (
 // else stops here. Authorization crosses by the gateway library itself.
 var headers = map[string]string{
 	"Traceparent":  "traceparent",
-	"Baggage":      "baggage",
 	"X-Request-Id": "x-request-id",
-	"Prefer":       "prefer",
 }
 
 func incomingHeader(key string) (string, bool) {

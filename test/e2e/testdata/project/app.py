@@ -7,11 +7,14 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
+from agentix import context
+from agentix.trace import span, trace
+
 log = logging.getLogger("app")
+log.setLevel(logging.DEBUG)
 
 
 def run(input: str) -> dict[str, str]:
@@ -28,3 +31,119 @@ def same(value: Any) -> Any:
 
 def kind(value: Any) -> str:
     return f"{type(value).__name__}:{value!r}"
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def power(base: int, exponent: int) -> int:
+    return base**exponent
+
+
+def computed(name: str) -> Any:
+    """Numbers that the function makes itself."""
+    return {
+        "2**53+1": 2**53 + 1,
+        "2**70": 2**70,
+        "-2**70": -(2**70),
+        "int one": int("1"),
+        "float one": float("1"),
+        "minus zero": -0.0,
+        "1e22": 10.0**22,
+        "tenth": 1 / 10,
+        "tiny": 5e-324,
+        "huge": 1.7976931348623157e308,
+    }[name]
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def depth_of(value: Any) -> int:
+    depth = 0
+    while isinstance(value, list):
+        depth += 1
+        value = value[0] if value else None
+    return depth
+
+
+class Unhappy(Exception):
+    pass
+
+
+def fail(message: str) -> None:
+    raise Unhappy(message)
+
+
+def unencodable() -> Any:
+    return object()
+
+
+def text(size: int) -> str:
+    return "x" * size
+
+
+def exit_with(code: int) -> None:
+    print("the last line", flush=False)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def kill_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_sandbox() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+async def hang(directory: str) -> None:
+    """Waits to be cancelled and leaves files that tell what it saw."""
+    where = pathlib.Path(directory)
+    (where / "started").write_text("")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        (where / "cancelled").write_text("")
+        raise
+
+
+def count(path: str) -> int:
+    """Says how often it has run."""
+    with open(path, "a") as file:
+        file.write("x")
+    return os.path.getsize(path)
+
+
+async def wait_for(directory: str) -> str:
+    """Goes on once there is a file named `go`."""
+    where = pathlib.Path(directory)
+    (where / "started").write_text("")
+    while not (where / "go").exists():
+        await asyncio.sleep(0.01)
+    return "went on"
+
+
+def surroundings() -> dict[str, Any]:
+    return {"call_id": context.call_id(), "traceparent": context.traceparent(), "baggage": context.baggage()}
+
+
+def environment(name: str) -> Any:
+    return os.environ.get(name)
+
+
+def noisy(number: int) -> int:
+    """Writes by every way that there is, in a known order within each."""
+    with trace("work", number=number), span("step", big=2**70, exact=1.0):
+        for n in range(number):
+            log.info("record %d", n, extra={"n": n, "big": 2**70})
+            print(f"printed {n}")
+        print("to stderr", file=sys.stderr)
+        subprocess.run(["/bin/sh", "-c", "echo from a child"], check=True)
+    return number
