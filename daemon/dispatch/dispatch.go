@@ -27,7 +27,7 @@ import (
 // Link is what a Dispatcher needs of a link.Link.
 type Link interface {
 	Session() uint64
-	WaitSession(ctx context.Context) (uint64, error)
+	WaitSession(ctx context.Context, ended uint64) (uint64, error)
 	TryCallIn(session uint64, c *wire.Call) (bool, error)
 	CallIn(ctx context.Context, session uint64, c *wire.Call) error
 	Cancel(callID string)

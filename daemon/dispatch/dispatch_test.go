@@ -272,7 +272,7 @@ func TestReconnect(t *testing.T) {
 		l, h := r.sandbox("box")
 		l.refuse = errs.New(errs.Unavailable, errs.RuntimeUnavailable, "just now")
 		done := r.remote(t.Context(), Request{CallID: "c"})
-		await.True(t, func() bool { return len(r.openCalls()) == 1 }, "the acceptance")
+		await.True(t, l.awaited, "the refused call to wait")
 		l.set(0)
 		l.mu.Lock()
 		l.refuse = nil
@@ -290,7 +290,7 @@ func TestReconnect(t *testing.T) {
 	t.Run("a full queue delays a call", func(t *testing.T) {
 		r := newRig(t)
 		l, h := r.sandbox("box")
-		l.full = true
+		l.full = func() {}
 		done := r.remote(t.Context(), Request{CallID: "c"})
 		awaitSent(t, l, "c")
 		h.Result(jsonResult("c", "1"))
@@ -352,13 +352,10 @@ func TestSandboxLost(t *testing.T) {
 func TestUnsentCallOfALostSandbox(t *testing.T) {
 	r := newRig(t)
 	l, _ := r.sandbox("box")
-	l.full = true
-	l.refuse = errs.New(errs.Unavailable, errs.RuntimeUnavailable, "just now")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(errors.New("test over"))
-	done := r.remote(ctx, Request{CallID: "c"})
-	await.True(t, func() bool { return len(r.openCalls()) == 1 }, "the acceptance")
-	r.lose(errs.New(errs.FailedPrecondition, errs.SandboxNotReady, "stopped").WithMeta("reason", "OOM_KILLED"))
+	l.full = func() {
+		r.lose(errs.New(errs.FailedPrecondition, errs.SandboxNotReady, "stopped").WithMeta("reason", "OOM_KILLED"))
+	}
+	done := r.remote(t.Context(), Request{CallID: "c"})
 	if a := <-done; a.err != nil || a.outcome.Error.Type != wire.ErrSandboxLost || a.outcome.Error.Cause != "OOM_KILLED" {
 		t.Errorf("got %+v, %v", a.outcome, a.err)
 	}
@@ -369,10 +366,9 @@ func TestR4_ForeignAnswersDoNotCount(t *testing.T) {
 	r := newRig(t)
 	l, h := r.sandbox("box")
 	_, evil := r.sandbox("evil")
-	l.full = true
 	l.refuse = errs.New(errs.Unavailable, errs.RuntimeUnavailable, "not yet")
 	done := r.remote(t.Context(), Request{CallID: "c"})
-	await.True(t, func() bool { return len(r.openCalls()) == 1 }, "the acceptance")
+	await.True(t, l.awaited, "the refused call to wait")
 	evil.Result(jsonResult("c", `"evil"`))
 	evil.CallError(wire.CallError{CallID: "c", Error: &wire.Error{Type: "Evil"}})
 	h.Result(jsonResult("unknown", "1"))
@@ -380,6 +376,7 @@ func TestR4_ForeignAnswersDoNotCount(t *testing.T) {
 	l.mu.Lock()
 	l.refuse = nil
 	l.mu.Unlock()
+	l.set(2)
 	awaitSent(t, l, "c")
 	evil.Result(jsonResult("c", `"evil"`))
 	old := h
@@ -469,7 +466,7 @@ func TestRestartWithoutTheSandbox(t *testing.T) {
 	r.mu.Unlock()
 	r.open()
 	await.True(t, func() bool { r.clock.Advance(time.Second); return len(r.openCalls()) == 0 }, "the end of the call")
-	if got := r.callEvents("box"); got[len(got)-1] != "c FINISHED SandboxLost" {
-		t.Errorf("events %v", got)
+	if diff := cmp.Diff(r.callEvents("box"), []string{"c ACCEPTED ", "c FINISHED SandboxLost"}); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -137,12 +137,13 @@ func clip(s string, n int) string {
 // deliver makes an outcome durable, lets the runtime forget it and tells the waiters.
 func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	id, sandbox := p.request.ID, p.request.Sandbox
-	saved := d.save(p, at)
-	if err := d.opts.Journal.Flush(d.ctx, sandbox); err != nil {
-		saved = false
-		d.opts.Logger.Error("call finished but its events are not committed", "sandbox", sandbox, "call", id, "err", err)
+	// The event first: a daemon that dies in between finds it and tells no second one.
+	flushed := d.opts.Journal.Flush(d.ctx, sandbox)
+	if flushed != nil && d.ctx.Err() == nil {
+		d.opts.Logger.Error("call finished but its events are not committed", "sandbox", sandbox, "call", id, "err", flushed)
 	}
-	if l := d.linkOf(sandbox); saved && l != nil {
+	saved := d.save(p, at)
+	if l := d.linkOf(sandbox); saved && flushed == nil && l != nil {
 		l.AckResult(id)
 	}
 	d.mu.Lock()

@@ -23,7 +23,8 @@ type fakeLink struct {
 	mu       sync.Mutex
 	session  uint64
 	changed  chan struct{}
-	full     bool // TryCallIn finds no room
+	full     func() // if set, TryCallIn finds no room
+	waiting  int    // callers in WaitSession
 	refuse   error
 	calls    []wire.Call
 	cancels  []string
@@ -49,12 +50,15 @@ func (l *fakeLink) Session() uint64 {
 	return l.session
 }
 
-func (l *fakeLink) WaitSession(ctx context.Context) (uint64, error) {
+func (l *fakeLink) WaitSession(ctx context.Context, ended uint64) (uint64, error) {
+	l.mu.Lock()
+	l.waiting++
+	l.mu.Unlock()
 	for {
 		l.mu.Lock()
 		session, changed := l.session, l.changed
 		l.mu.Unlock()
-		if session != 0 {
+		if session != 0 && session != ended {
 			return session, nil
 		}
 		select {
@@ -69,7 +73,8 @@ func (l *fakeLink) TryCallIn(session uint64, c *wire.Call) (bool, error) {
 	l.mu.Lock()
 	full := l.full
 	l.mu.Unlock()
-	if full {
+	if full != nil {
+		full()
 		return false, nil
 	}
 	return true, l.CallIn(context.Background(), session, c)
@@ -104,6 +109,13 @@ func (l *fakeLink) AckRecords(sid string, seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.recorded[sid] = max(l.recorded[sid], seq)
+}
+
+// awaited reports whether a call waits for another session.
+func (l *fakeLink) awaited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting > 0
 }
 
 func (l *fakeLink) seen() (ids, cancels, acks []string) {

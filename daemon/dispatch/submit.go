@@ -144,17 +144,22 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked) error {
 	effect := d.table.Accept(now, id, timeout)
 	d.mu.Unlock()
 	d.apply(p, effect)
-	if p.bytes > inlineBytes || !d.trySend(p, l, session) {
+	sent, ended := false, uint64(0)
+	if p.bytes <= inlineBytes {
+		sent = d.send(p, func(c *wire.Call) (bool, error) {
+			queued, err := l.TryCallIn(session, c)
+			if err != nil {
+				ended = session
+			}
+			return queued, err
+		})
+	}
+	if !sent {
 		d.mu.Lock()
-		d.goes(func() { d.sendLater(p) })
+		d.goes(func() { d.sendLater(p, ended) })
 		d.mu.Unlock()
 	}
 	return nil
-}
-
-// trySend sends a small call without waiting. False means that sendLater has to see to it.
-func (d *Dispatcher) trySend(p *pending, l Link, session uint64) bool {
-	return d.send(p, func(c *wire.Call) (bool, error) { return l.TryCallIn(session, c) })
 }
 
 // send hands the call to a connection by way of f. False means that it surely was not sent
@@ -192,18 +197,20 @@ func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
 	return true
 }
 
-// sendLater sends a call as soon as there is a connection; it ends with the call.
-func (d *Dispatcher) sendLater(p *pending) {
+// sendLater sends a call as soon as there is a connection other than ended; it ends with the
+// call.
+func (d *Dispatcher) sendLater(p *pending, ended uint64) {
 	for {
 		l, err := d.opts.Links.Link(p.request.Sandbox)
 		if err != nil {
 			d.end(p, lost(p, err))
 			return
 		}
-		session, err := l.WaitSession(p.ctx)
+		session, err := l.WaitSession(p.ctx, ended)
 		if err != nil || d.send(p, func(c *wire.Call) (bool, error) { return true, l.CallIn(p.ctx, session, c) }) {
 			return
 		}
+		ended = session
 	}
 }
 

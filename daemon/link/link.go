@@ -380,13 +380,14 @@ func (l *Link) WaitReady(ctx context.Context) (wire.Health, error) {
 	}
 }
 
-// WaitSession waits for a connection and returns its number; it fails only when ctx ends.
-func (l *Link) WaitSession(ctx context.Context) (uint64, error) {
+// WaitSession waits for a connection with another number than ended, and returns its number;
+// it fails only when ctx ends.
+func (l *Link) WaitSession(ctx context.Context, ended uint64) (uint64, error) {
 	for {
 		l.mu.Lock()
 		number, connected, changed := l.number, l.session != nil, l.changed
 		l.mu.Unlock()
-		if connected {
+		if connected && number != ended {
 			return number, nil
 		}
 		select {
