@@ -43,6 +43,9 @@ class _Budget:
         self.room = MAX_TEXT_IN_ALL
         self.readable = readable
 
+    def spent(self) -> bool:
+        return self.items <= 0 or self.room <= 0
+
     def text(self, value: str, limit: int = MAX_TEXT) -> str:
         made = text(value, min(limit, max(self.room, 0)))
         self.room -= len(made)
@@ -87,10 +90,10 @@ def _mapping(value: dict[Any, Any], budget: _Budget, depth: int) -> dict[str, An
     out: dict[str, Any] = {}
     try:
         for key, item in list(value.items()):
-            if budget.items <= 0:
+            if budget.spent():
                 out["..."] = f"{len(value) - len(out)} more"
                 break
-            out[budget.text(key if type(key) is str else _key(key), 1024)] = _packable(item, budget, depth + 1)
+            out[text(key if type(key) is str else _key(key), 1024)] = _packable(item, budget, depth + 1)
     except BaseException:  # a dict class with a will of its own
         out["..."] = "not readable"
     return out
@@ -104,7 +107,7 @@ def _sequence(value: Any, budget: _Budget, depth: int) -> list[Any]:
     out: list[Any] = []
     try:
         for item in list(value):
-            if budget.items <= 0:
+            if budget.spent():
                 out.append("...")
                 break
             out.append(_packable(item, budget, depth + 1))

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from _agentix_worker import ambient
 from _agentix_worker.limits import MAX_TAGGED_BYTES
 
-_PARTIAL_CHARS = 8192  # an unfinished line is held up to this length
+_PARTIAL_CHARS = 65536  # an unfinished line is held up to this length
 
 
 class TaggedWriter(io.RawIOBase):

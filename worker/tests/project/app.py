@@ -252,9 +252,9 @@ def log_many(count, threads):
 def log_after_reconfiguration():
     logging.basicConfig(level=logging.INFO, force=True)
     log.info("after basicConfig")
-    import logging.config
+    from logging.config import dictConfig
 
-    logging.config.dictConfig(
+    dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
@@ -279,7 +279,8 @@ def log_and_die(message, how):
 
 
 def log_huge():
-    log.info("x" * 3_000_000, extra={"many": list(range(100_000)), "text": ["y" * 100_000] * 1000})
+    log.info("x" * 3_000_000, extra={"text": ["y" * 100_000] * 1000})
+    log.info("many", extra={"many": list(range(100_000))})
 
 
 # --- output ------------------------------------------------------------------------------
