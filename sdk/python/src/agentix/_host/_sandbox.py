@@ -17,6 +17,7 @@ from agentix.v1 import sandbox_service_pb2_grpc as sandbox_services
 
 from agentix import RemoteCallable
 
+from ._ambient import traceparent_and_baggage
 from ._channel import Endpoint, translate
 from ._config import Health
 from ._exceptions import (
@@ -30,7 +31,6 @@ from ._exceptions import (
 from ._follower import Follower
 from ._outcome import Failed, Ok
 from ._restricted import loads
-from ._span import traceparent_and_baggage
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
