@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
@@ -84,32 +82,30 @@ func pluginOf(r *wire.Record) Body {
 }
 
 // fields visits the entries of a hostile map; it returns false if data is not a map of ours.
-func fields(data []byte, visit func(key string, value msgpack.RawMessage)) bool {
+func fields(data []byte, visit func(key string, value []byte)) bool {
 	if len(data) > wire.MaxEventBytes || !wire.IsMap(data) || wire.Check(data, wire.MaxDepth) != nil {
 		return false
 	}
-	dec := msgpack.NewDecoder(strings.NewReader(string(data)))
-	n, err := dec.DecodeMapLen()
-	if err != nil {
-		return false
-	}
-	for range n {
-		key, err := dec.DecodeString()
-		if err != nil {
+	head, _, n := shape(data)
+	rest := data[head:]
+	for range n / 2 {
+		var key, value []byte
+		var ok bool
+		if key, rest, ok = splitValue(rest); !ok {
 			return false
 		}
-		value, err := dec.DecodeRaw()
-		if err != nil {
+		if value, rest, ok = splitValue(rest); !ok {
 			return false
 		}
-		visit(key, value)
+		name, _ := content(key)
+		visit(string(name), value)
 	}
 	return true
 }
 
 func logOf(data []byte) Body {
 	b := &Log{}
-	if !fields(data, func(key string, value msgpack.RawMessage) {
+	if !fields(data, func(key string, value []byte) {
 		switch key {
 		case "name":
 			b.Logger = textOf(value, maxName)
@@ -146,7 +142,7 @@ var phases = map[string]string{
 
 func spanOf(event string, data []byte) Body {
 	b := &Span{Phase: phases[event]}
-	if b.Phase == "" || !fields(data, func(key string, value msgpack.RawMessage) {
+	if b.Phase == "" || !fields(data, func(key string, value []byte) {
 		switch key {
 		case "trace_id":
 			b.TraceID = textOf(value, maxName)
@@ -178,37 +174,24 @@ func spanOf(event string, data []byte) Body {
 }
 
 // textOf is the text of a string; of anything else but nil its JSON form.
-func textOf(value msgpack.RawMessage, limit int) string {
+func textOf(value []byte, limit int) string {
 	if len(value) == 0 || value[0] == 0xc0 {
 		return ""
 	}
-	if c := value[0]; c&0xe0 == 0xa0 || c >= 0xd9 && c <= 0xdb {
-		var s string
-		if err := msgpack.Unmarshal(value, &s); err != nil {
-			return ""
-		}
-		return text(s, limit)
+	if s, ok := content(value); ok && (value[0] < 0xc0 || value[0] >= 0xd9) {
+		return text(string(s), limit)
 	}
 	return text(jsonOf(value), limit)
 }
 
 // intOf is 0 for what is not an integer.
-func intOf(value msgpack.RawMessage) int32 {
-	if len(value) == 0 {
-		return 0
-	}
-	if c := value[0]; c > 0x7f && c < 0xe0 && (c < 0xcc || c > 0xd3) {
-		return 0
-	}
-	var n int64
-	if err := msgpack.Unmarshal(value, &n); err != nil {
-		return 0
-	}
+func intOf(value []byte) int32 {
+	n, _ := integer(value)
 	return int32(max(math.MinInt32, min(n, math.MaxInt32))) //nolint:gosec // clamped
 }
 
 // objectOf is a JSON object; empty for nil, an empty map and what is not a map.
-func objectOf(value msgpack.RawMessage) string {
+func objectOf(value []byte) string {
 	if !wire.IsMap(value) || value[0] == 0x80 {
 		return ""
 	}
@@ -219,7 +202,7 @@ func objectOf(value msgpack.RawMessage) string {
 }
 
 // arrayOf is a JSON array; empty for nil, an empty array and what is not an array.
-func arrayOf(value msgpack.RawMessage) string {
+func arrayOf(value []byte) string {
 	if len(value) < 2 || value[0]&0xf0 != 0x90 && value[0] != 0xdc && value[0] != 0xdd {
 		return ""
 	}
@@ -229,7 +212,7 @@ func arrayOf(value msgpack.RawMessage) string {
 	return "[" + tooLarge(value) + "]"
 }
 
-func tooLarge(value msgpack.RawMessage) string {
+func tooLarge(value []byte) string {
 	note, err := json.Marshal(map[string]string{"truncated": fmt.Sprintf("%d bytes are over the limit", len(value))})
 	if err != nil {
 		return ""
@@ -299,7 +282,7 @@ func recordTime(seconds float64, now time.Time) time.Time {
 }
 
 // timeOf reads the time text of a span; zero for what is none.
-func timeOf(value msgpack.RawMessage) time.Time {
+func timeOf(value []byte) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, textOf(value, maxName))
 	if err != nil {
 		return time.Time{}

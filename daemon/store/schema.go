@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -65,26 +68,61 @@ func openDB(path string, pragmas ...string) (*sql.DB, error) {
 	return sql.Open("sqlite", name.String())
 }
 
-// checkVersion refuses a file that is not ours or that a newer version wrote. It opens the
-// file read-only, so that a refused one stays as it is.
+// checkVersion refuses a file that is not ours or that a newer version wrote, and leaves a
+// refused one as it is.
 func checkVersion(ctx context.Context, path string) error {
-	db, err := openDB(path, "mode=ro")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	var version, application int64
-	err = db.QueryRowContext(ctx, "SELECT v.user_version, a.application_id FROM pragma_user_version v, pragma_application_id a").
-		Scan(&version, &application)
+	version, application, err := readVersion(ctx, path)
 	switch {
 	case err != nil:
-		return translate(path, err)
+		return err
 	case application != applicationID && (version != 0 || application != 0):
 		return fmt.Errorf("%s is not a database of this daemon", path)
 	case version > schemaVersion:
 		return fmt.Errorf("%s was written by a newer version (schema %d, this one knows up to %d)", path, version, schemaVersion)
 	}
 	return nil
+}
+
+// readVersion reads the header of the file or, if a log belongs to it that may hold a newer
+// one, asks SQLite, which then uses the files that are there already.
+func readVersion(ctx context.Context, path string) (version, application int64, err error) {
+	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
+		return askVersion(ctx, path)
+	}
+	header := make([]byte, 100)
+	f, err := os.Open(path) //nolint:gosec // the operator's own state directory
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := io.ReadFull(f, header)
+	if err := errors.Join(ignoreEOF(err), f.Close()); err != nil {
+		return 0, 0, err
+	}
+	if n == 0 {
+		return 0, 0, nil // made just now
+	}
+	if n < len(header) || !strings.HasPrefix(string(header), "SQLite format 3\x00") {
+		return 0, 0, fmt.Errorf("%s is damaged, or not a database", path)
+	}
+	return int64(binary.BigEndian.Uint32(header[60:])), int64(binary.BigEndian.Uint32(header[68:])), nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+func askVersion(ctx context.Context, path string) (version, application int64, err error) {
+	db, err := openDB(path, "mode=ro")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = db.Close() }()
+	err = db.QueryRowContext(ctx, "SELECT v.user_version, a.application_id FROM pragma_user_version v, pragma_application_id a").
+		Scan(&version, &application)
+	return version, application, translate(path, err)
 }
 
 // migrate brings the schema up to date, in one transaction.
