@@ -69,7 +69,7 @@ func (p *Pipe) Run() error {
 			return !errors.Is(readErr, syscall.EAGAIN)
 		})
 		switch {
-		case errors.Is(err, os.ErrClosed), errors.Is(readErr, os.ErrClosed):
+		case p.closed(), errors.Is(readErr, os.ErrClosed):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read output: %w", err)
@@ -79,6 +79,12 @@ func (p *Pipe) Run() error {
 			return nil
 		}
 	}
+}
+
+func (p *Pipe) closed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fd < 0
 }
 
 // once does one read.

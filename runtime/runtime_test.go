@@ -1,0 +1,194 @@
+package runtime_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentixd/agentixd/internal/await"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+const app = `
+import asyncio, logging, os, signal, subprocess, sys
+def run(input): return {"output": input.upper()}
+def pid(): return os.getpid()
+def last_words(text, how):
+    sys.stdout.write(text + "\n")
+    if how == "exit": os._exit(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+def everything(n):
+    for i in range(n):
+        print("printed", i)
+        subprocess.run([sys.executable, "-S", "-c", f"print('child {i}')"])
+        logging.getLogger("app").warning("logged %d", i)
+        print("error", i, file=sys.stderr)
+    return n
+def flood(n):
+    for i in range(n): print(i)
+    return n
+async def forever(path):
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        open(path, "w").write("cancelled")
+        raise
+def fail(): raise ValueError("no good")
+`
+
+func TestCallReturns(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	if got := d.run("c1", "app::run", `[[], {"input": "hello"}]`); got != `{"output":"HELLO"}` {
+		t.Errorf("got %s", got)
+	}
+	d.call("c2", "app::fail", `[[], {}]`)
+	if _, e := d.outcome("c2"); e == nil || e.Type != "ValueError" || e.Message != "no good" || e.Traceback == nil || !strings.Contains(*e.Traceback, "in fail") {
+		t.Errorf("got %+v", e)
+	}
+	d.check()
+}
+
+func TestR5_EverythingWrittenComesOnceInOrderBeforeTheResult(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	const n = 20
+	d.run("c1", "app::everything", fmt.Sprintf(`[[%d], {}]`, n))
+	var want, wantErr, logged strings.Builder
+	for i := range n {
+		fmt.Fprintf(&want, "printed %d\nchild %d\n", i, i)
+		fmt.Fprintf(&wantErr, "error %d\n", i)
+	}
+	at := d.place("c1")
+	if got := d.output("stdout", at); got != want.String() {
+		t.Errorf("stdout before the result: got %q", got)
+	}
+	if got := d.output("stderr", at); got != wantErr.String() {
+		t.Errorf("stderr before the result: got %q", got)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.records[:at] {
+		var data struct {
+			Message string `msgpack:"message"`
+		}
+		switch r.Kind {
+		case wire.RecordLog:
+			if err := wire.Unmarshal(r.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			if r.CallID != "c1" {
+				t.Errorf("log record of call %q", r.CallID)
+			}
+			fmt.Fprintln(&logged, data.Message)
+		case wire.RecordOutput:
+			text := string(r.Bytes) // what is left of a child's line may be its newline alone
+			if mine := strings.Contains(text, "printed") || strings.Contains(text, "error"); mine != (r.CallID == "c1") {
+				t.Errorf("output %q of call %q", text, r.CallID)
+			}
+		}
+	}
+	for i := range n {
+		if strings.Count(logged.String(), fmt.Sprintf("logged %d\n", i)) != 1 {
+			t.Errorf("log record %d came not once:\n%s", i, logged.String())
+		}
+	}
+}
+
+func TestR5_LastWordsArrive200Of200(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	for i := range 200 {
+		how := []string{"exit", "kill"}[i%2]
+		id, text := fmt.Sprintf("c%d", i), fmt.Sprintf("the last words of %d", i)
+		d.call(id, "app::last_words", fmt.Sprintf(`[[%q, %q], {}]`, text, how))
+		_, e := d.outcome(id)
+		code, cause := 1, wire.CauseExit
+		if how == "kill" {
+			code, cause = -9, wire.CauseSignal
+		}
+		if e == nil || e.Type != wire.ErrWorkerDied || e.Returncode == nil || *e.Returncode != code || e.Cause != cause {
+			t.Fatalf("call %d: got %+v", i, e)
+		}
+		if out := d.output("stdout", d.place(id)); !strings.HasSuffix(out, text+"\n") {
+			t.Fatalf("call %d (%s): its last line did not come before its end; got %q", i, how, out[max(0, len(out)-80):])
+		}
+	}
+	d.check()
+}
+
+func TestR2_KilledWorkerEndsItsCallsAndTheNextOneWorks(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	d.call("waits", "app::forever", `[["/dev/null"], {}]`)
+	d.call("dies", "app::last_words", `[["bye", "kill"], {}]`)
+	for _, id := range []string{"waits", "dies"} {
+		_, e := d.outcome(id)
+		if e == nil || e.Type != wire.ErrWorkerDied || *e.Returncode != -9 ||
+			e.Message != "runtime worker exited: killed by signal 9 (likely OOM-killed)" {
+			t.Errorf("%s: got %+v", id, e)
+		}
+	}
+	if got := d.run("next", "app::run", `[["a"], {}]`); got != `{"output":"A"}` {
+		t.Errorf("got %s", got)
+	}
+	d.check()
+}
+
+func TestR4_CancelAndDeadlineReachTheFunction(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	d.run("warm", "app::run", `[["a"], {}]`)
+	dir := t.TempDir()
+	d.call("c", "app::forever", fmt.Sprintf(`[["%s/c"], {}]`, dir))
+	d.client.Emit(wire.NamespaceRPC, wire.EventCancel, wire.CallRef{CallID: "c"})
+	if _, e := d.outcome("c"); e == nil || e.Type != wire.ErrCancelled || !e.Cancelled {
+		t.Errorf("got %+v", e)
+	}
+	d.send(wire.Call{CallID: "d", Callable: "app::forever", Arguments: fmt.Appendf(nil, `[["%s/d"], {}]`, dir), Encoding: wire.EncodingJSON, TimeoutMS: 50})
+	began := time.Now()
+	if _, e := d.outcome("d"); e == nil || e.Type != wire.ErrDeadlineExceeded {
+		t.Errorf("got %+v", e)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the deadline took %s", took)
+	}
+	await.True(t, func() bool { return fileExists(dir + "/d") }, "the function to see its cancellation")
+	d.run("after", "app::run", `[["a"], {}]`)
+	d.check()
+}
+
+func TestR5_FloodWithSlowDaemonLosesNothing(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, func(d *daemon, _ *wire.Auth) { d.noAck = true })
+	const n = 200_000
+	d.call("c1", "app::flood", fmt.Sprintf(`[[%d], {}]`, n))
+	acked := uint64(0)
+	await.True(t, func() bool { // acks late: one step each time it is asked
+		d.mu.Lock()
+		cursor, sid := d.cursor, d.sid
+		d.mu.Unlock()
+		if cursor > acked {
+			acked = cursor
+			d.client.Emit(wire.NamespaceLog, wire.EventStreamAck, wire.StreamAck{Sid: sid, Seq: acked})
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		_, ok := d.results["c1"]
+		return ok
+	}, "the flood to end")
+	lines := strings.Split(strings.TrimSuffix(d.output("stdout", d.place("c1")), "\n"), "\n")
+	if len(lines) != n {
+		t.Fatalf("got %d lines, want %d", len(lines), n)
+	}
+	for i, line := range lines {
+		if line != fmt.Sprint(i) {
+			t.Fatalf("line %d is %q", i, line)
+		}
+	}
+	d.check()
+	if len(d.gaps) > 0 {
+		t.Errorf("gaps %v", d.gaps)
+	}
+}
