@@ -39,7 +39,7 @@ var defaultTiming = timing{
 	write:     30 * time.Second,
 	backoff:   50 * time.Millisecond,
 	backoffTo: 2 * time.Second,
-	steady:    10 * time.Second,
+	steady:    time.Second,
 }
 
 // What a peer may say about its heartbeat is brought into these bounds.
