@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Shows the whole loop on this machine and removes everything again. Only the cached image,
+# bin/ and .venv stay. See examples/demo for the code that is called.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+export PATH=$PATH:/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
+began=$SECONDS
+cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/agentix
+project=$root/examples/demo/project
+python=$root/.venv/bin/python
+unset AGENTIX_TOKEN AGENTIX_PICKLE_TRUST
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+note() { printf '%s\n' "$*"; }
+show() { # prints a command as a person would paste it, and runs it
+  printf '$ %s\n' "$*"
+  eval "$*"
+}
+
+# --- what this script starts, and how it ends -------------------------------------------
+state=$(mktemp -d /tmp/agentix-demo.XXXXXX)
+pids=()
+follower=
+cleanup() {
+  local code=$? pid
+  trap - EXIT INT TERM
+  [ -z "$follower" ] || kill "$follower" 2>/dev/null || true
+  if [ -n "${AGENTIX_ADDRESS:-}" ]; then
+    bin/agentix sandbox ls -o json 2>/dev/null | grep -o '"name":"sandboxes/[a-z0-9-]*"' | cut -d/ -f2 | tr -d '"' |
+      xargs -r bin/agentix sandbox rm --allow-missing || true
+  fi
+  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+    pid=${pids[i]}
+    kill "$pid" 2>/dev/null || continue
+    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  if grep -q " $state/" /proc/mounts; then
+    note "demo: mounts were left; unmounting them" >&2
+    grep -o " $state/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount || true
+    [ $code != 0 ] || code=1
+  fi
+  if [ $code != 0 ]; then
+    for log in "$state"/*.log; do
+      [ -f "$log" ] && { note "--- end of $log"; tail -n 20 "$log"; } >&2
+    done
+  fi
+  rm -rf "$state"
+  [ $code = 0 ] && note "Everything was removed. $((SECONDS - began)) s."
+  exit $code
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# --- parts ------------------------------------------------------------------------------
+start_containerd() {
+  # A containerd of its own: nothing of the host's one, if there is one, is touched.
+  cat >"$state/containerd.toml" <<TOML
+version = 2
+root = "$state/containerd/root"
+state = "$state/containerd/state"
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.tracing.processor.v1.otlp",
+]
+[grpc]
+  address = "$state/containerd.sock"
+TOML
+  containerd --config "$state/containerd.toml" >"$state/containerd.log" 2>&1 &
+  pids+=($!)
+  for _ in $(seq 150); do
+    if [ -S "$state/containerd.sock" ] && ctr --address "$state/containerd.sock" version >/dev/null 2>&1; then
+      return 0
+    fi
+    kill -0 "${pids[-1]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  why="containerd does not start: $(tail -n 1 "$state/containerd.log")"
+  return 1
+}
+
+python_image() { # prints the path of a tar with Debian's python3; made once, about 5 s
+  local suite tar sources=
+  suite=$(. /etc/os-release && [ "$ID" = debian ] && echo "${VERSION_CODENAME:-}")
+  suite=${suite:-bookworm}
+  tar=$cache/demo-python-$suite.tar
+  if [ ! -f "$tar" ]; then
+    mkdir -p "$cache"
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+      [ -s "$file" ] && grep -q deb "$file" && { sources=$file; break; }
+    done
+    mmdebstrap --variant=extract --include=python3 --format=tar --quiet "$suite" "$tar.$$" $sources >&2
+    mv "$tar.$$" "$tar"
+  fi
+  echo "$tar"
+}
+
+start_daemon() {
+  local http
+  bin/agentixd --state-dir "$state/d" --http 127.0.0.1:0 --runtime "$root/bin/agentix-runtime" \
+    --allow-host-path "$project" "$@" >"$state/agentixd.log" 2>&1 &
+  pids+=($!)
+  for _ in $(seq 100); do
+    if [ -S "$state/d/agentixd.sock" ] && http=$(grep -o 'http-address=[0-9.:]*' "$state/agentixd.log"); then
+      url=http://${http#http-address=}
+      export AGENTIX_ADDRESS=unix://$state/d/agentixd.sock
+      return 0
+    fi
+    kill -0 "${pids[-1]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  why="agentixd does not start: $(tail -n 1 "$state/agentixd.log")"
+  return 1
+}
+
+containers() { # everything for real containers; on failure `why` tells what is missing
+  [ "$(id -u)" = 0 ] || { why="containers need root"; return 1; }
+  scripts/deps.sh containers || { why="containerd, runc or mmdebstrap cannot be installed"; return 1; }
+  note "image: Debian's python3, by mmdebstrap"
+  tar=$(python_image) || { why="mmdebstrap cannot build the image"; return 1; }
+  start_containerd || return 1
+  start_daemon --provider containerd --containerd-address "$state/containerd.sock" || return 1
+  show "bin/agentix image import --rootfs --name python $tar" || { why="the image cannot be imported"; return 1; }
+  image=python
+  show "bin/agentix sandbox create --id box --image python --project $project" ||
+    { why="a container cannot be started"; return 1; }
+}
+
+end_started() {
+  local pid
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
+  pids=()
+  unset AGENTIX_ADDRESS
+  rm -rf "$state/d"
+}
+
+# --- the show ---------------------------------------------------------------------------
+say "1. Install what is missing, build"
+scripts/deps.sh python demo
+scripts/venv.sh demo
+make --no-print-directory build
+
+say "2. A daemon and a sandbox"
+why=
+image=
+if ! containers; then
+  note "Containers cannot run here: $why."
+  note "The same follows with --provider process, which isolates nothing."
+  end_started
+  start_daemon --provider process --insecure-process-as-root || { note "demo: $why" >&2; exit 1; }
+  show "bin/agentix sandbox create --id box --project $project"
+fi
+show "bin/agentix sandbox ls"
+note "(for the commands below: export AGENTIX_ADDRESS=$AGENTIX_ADDRESS)"
+
+say "3. A call by the command line"
+show "bin/agentix call box app::run --kwargs '{\"input\": \"hello\"}'"
+show "bin/agentix call box app::powers --args '[2, [53, 70]]'"
+
+say "4. The same by curl, over the Unix socket and over TCP with the token"
+body="'{\"callable\": \"app::run\", \"kwargs\": {\"input\": \"hello\"}}'"
+show "curl -sS --fail-with-body --unix-socket $state/d/agentixd.sock -d $body http://localhost/v1/sandboxes/box:remote"
+note ""
+show "curl -sS --fail-with-body -H \"Authorization: Bearer \$(cat $state/d/token)\" -d $body $url/v1/sandboxes/box:remote"
+note ""
+
+say "5. The same by the Python SDK, in a sandbox of its own; its log records arrive here"
+note "  async with provider.session(config) as sandbox:"
+note "      print(await sandbox.remote(run, input=\"hello\"))"
+show "$python examples/demo/sdk.py $project $image"
+
+say "6. The same by a bare generated stub"
+show "$python examples/demo/stub.py box"
+
+say "7. A unit-test file in the sandbox; log records, output and spans stream in meanwhile"
+printf '$ %s\n' "bin/agentix events box --follow --call-id demo-tests &"
+bin/agentix events box --follow --call-id demo-tests &
+follower=$!
+show "bin/agentix call box checks::run --args '[\"test_shop\"]' --call-id demo-tests" | tee "$state/counts"
+wait "$follower"
+follower=
+grep -qF '"passed":3' <(tr -d ' ' <"$state/counts")
+grep -qF '"failed":1' <(tr -d ' ' <"$state/counts")
+
+say "8. A function that fails, with its traceback from the sandbox"
+code=0
+show "bin/agentix call box app::settle --args '[\"12.50\", 0]'" || code=$?
+note "(exit code $code)"
+[ $code = 1 ]
+
+say "9. Remove everything"
+show "bin/agentix sandbox rm box"
+show "bin/agentix sandbox ls"
