@@ -23,6 +23,7 @@ type hub struct {
 	lines  map[string]*stream.Lines
 	peers  map[calltable.Owner]*peer
 	closed bool
+	worker string // its id, for line records
 }
 
 func newHub(neighbours bool) *hub {
@@ -38,6 +39,13 @@ func newHub(neighbours bool) *hub {
 	}
 	h.room.L = &h.mu
 	return h
+}
+
+// setWorker tells whose output comes from now on.
+func (h *hub) setWorker(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.worker = id
 }
 
 func newSid() string {

@@ -111,7 +111,7 @@ func (h *hub) publishOutput(stream string, b []byte) {
 			"name": loggerOf(stream), "level": "INFO", "levelno": 20, "message": line,
 			"created":  float64(time.Now().UnixMicro()) / 1e6,
 			"pathname": "", "funcName": "", "module": "stdio", "lineno": 0, "exc_text": nil, "stack_info": nil,
-			"agentix_context": hostContext, "extras": map[string]any{"agentix_stream": stream, "worker_id": ""},
+			"agentix_context": hostContext + "-worker-" + h.worker, "extras": map[string]any{"agentix_stream": stream, "worker_id": h.worker},
 		})
 		if err == nil {
 			h.rings[wire.NamespaceLog].Append(wire.EventRecord, data)

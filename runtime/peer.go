@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zishang520/socket.io/servers/engine/v3/transports"
 	"github.com/zishang520/socket.io/servers/socket/v3"
 
 	"github.com/agentixd/agentixd/runtime/calltable"
@@ -25,16 +26,22 @@ type peer struct {
 	poked chan struct{} // capacity 1
 	gone  chan struct{}
 	leave sync.Once
+	cut   chan struct{} // closed to have run close the connection
+
+	cutOnce sync.Once
+	backlog backlog // of run alone
 
 	// Guarded by hub.mu.
 	sockets map[string]*socket.Socket // by namespace
 	seq     stream.Sequencer          // daemon: what it is sent
 	readers map[string]*stream.Reader // neighbour: its place in each ring
 	direct  []directEvent             // neighbour, and a daemon's events outside the order
+	waiting int                       // bytes of direct
 }
 
 // connection is what a peer needs of its transport.
 type connection interface {
+	Transport() transports.Transport
 	// Close ends the connection without a goodbye, so that a host comes back.
 	Close(discard bool)
 }
@@ -73,17 +80,32 @@ func (p *peer) queue(namespace, event string, payload []byte) {
 			d.marks[ns] = p.hub.rings[ns].Last()
 		}
 		p.direct = append(p.direct, d)
+		p.waiting += len(payload)
+		if p.waiting > wire.MaxRetainedBytes || len(p.direct) > maxDirect {
+			p.logger.Warn("a host that does not read is cut off", "events", len(p.direct), "bytes", p.waiting)
+			p.direct, p.waiting = nil, 0
+			p.cutOnce.Do(func() { close(p.cut) })
+		}
 	}
 	p.poke()
 }
 
+// maxDirect bounds the events that wait for one host.
+const maxDirect = 4 * wire.MaxRetained
+
 // run sends until the peer is gone.
 func (p *peer) run() {
 	for {
+		if !p.drained() {
+			return
+		}
 		m, ok := p.next()
 		if !ok {
 			select {
 			case <-p.gone:
+				return
+			case <-p.cut:
+				p.conn.Close(true)
 				return
 			case <-p.poked:
 			}
@@ -98,6 +120,21 @@ func (p *peer) run() {
 	}
 }
 
+// drained waits until the connection took enough of what it was given; false: the peer is gone.
+func (p *peer) drained() bool {
+	for p.backlog.of(p.conn.Transport()) > maxBacklog {
+		select {
+		case <-p.gone:
+			return false
+		case <-p.cut:
+			p.conn.Close(true)
+			return false
+		case <-p.backlog.meter.progress:
+		}
+	}
+	return true
+}
+
 func (p *peer) send(m message) error {
 	if m.encode != nil {
 		var err error
@@ -105,6 +142,7 @@ func (p *peer) send(m message) error {
 			return err
 		}
 	}
+	p.backlog.emitted += int64(len(m.payload))
 	return m.socket.Emit(m.event, m.payload)
 }
 
@@ -126,7 +164,7 @@ func (p *peer) next() (m message, ok bool) {
 				}
 			}
 		}
-		p.direct = p.direct[1:]
+		p.direct, p.waiting = p.direct[1:], p.waiting-len(d.payload)
 		return message{socket: p.sockets[d.namespace], event: d.event, payload: d.payload}, true
 	}
 	for ns := range p.readers {

@@ -51,7 +51,7 @@ func New(cfg Config) (*Runtime, error) {
 	r.plugins.opened, r.cursors = map[string]bool{}, map[string]cursor{}
 	var err error
 	if !foreign {
-		if r.importRoot, err = unpackWorker(); err != nil {
+		if r.importRoot, err = unpackWorker(cfg.Socket); err != nil {
 			return nil, err
 		}
 	}
@@ -82,9 +82,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	var reaping, owned sync.WaitGroup
 	reaping.Go(func() { r.reaper.Run(reapCtx) }) // ends with stopReaper, after the worker did
 
-	server := &http.Server{Handler: r.handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: r.handler(), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	serveErr := make(chan error, 1)
-	owned.Go(func() { serveErr <- server.Serve(r.listener) }) // ends with Shutdown
+	owned.Go(func() { serveErr <- server.Serve(meteredListener{r.listener}) }) // ends with Shutdown
 	superErr := make(chan error, 1)
 	runCtx, stop := context.WithCancelCause(ctx)
 	owned.Go(func() { superErr <- r.super.Run(runCtx) }) // ends with runCtx
@@ -105,6 +105,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 		_ = server.Close() // the requests that did not end in time are cut
 	}
 	owned.Wait()
+	killCtx, cancelKill := context.WithTimeoutCause(context.WithoutCancel(ctx), stopGrace, errStopping)
+	defer cancelKill()
+	r.reaper.KillOrphans(killCtx)
 	stopReaper(errStopping)
 	reaping.Wait()
 	return errors.Join(err, workerErr, r.removeImportRoot())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/zishang520/socket.io/parsers/socket/v3/parser"
+	"github.com/zishang520/socket.io/servers/engine/v3"
+	"github.com/zishang520/socket.io/servers/engine/v3/transports"
 	"github.com/zishang520/socket.io/servers/socket/v3"
 	"github.com/zishang520/socket.io/v3/pkg/types"
 
@@ -62,6 +64,7 @@ func newSIOServer(r *Runtime) *sioServer {
 	opts.SetMaxHttpBufferSize(wire.MaxMessageBytes + messageSlack)
 	opts.SetParser(attachmentParser{parser.NewParser()})
 	opts.SetServeClient(false)
+	opts.SetTransports(types.NewSet[transports.TransportCtor](&pollingBuilder{}, &webSocketBuilder{}))
 	opts.SetCleanupEmptyChildNamespaces(true)
 	s := &sioServer{r: r, peers: map[string]*peer{}}
 	s.io = socket.NewServer(nil, opts)
@@ -174,10 +177,11 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 	epoch, _ := auth["epoch"].(float64)
 	p := &peer{
 		id: s.nextID, hub: s.r.hub, conn: conn, daemon: role == wire.RoleDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger,
-		poked: make(chan struct{}, 1), gone: make(chan struct{}),
+		poked: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{},
 	}
 	s.peers[conn.Id()] = p
+	carryOver(conn)
 	s.runs.Go(func() { // ends with gone
 		defer func() {
 			if v := recover(); v != nil { // costs this peer its connection, nobody else anything
@@ -188,6 +192,21 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 		p.run()
 	})
 	return p
+}
+
+// carryOver sends what a polling transport still holds on the transport that replaces it.
+func carryOver(conn engine.Socket) {
+	polling, ok := conn.Transport().(*pollingTransport)
+	if !ok {
+		return
+	}
+	_ = conn.Once("upgrade", func(args ...any) {
+		if next, ok := args[0].(transports.Transport); ok {
+			if rest := polling.take(); len(rest) > 0 {
+				next.Send(rest)
+			}
+		}
+	})
 }
 
 func (s *sioServer) join(p *peer, namespace string, sock *socket.Socket) {

@@ -10,13 +10,24 @@ import (
 	"github.com/agentixd/agentixd/worker"
 )
 
-// unpackDirs are where the worker's files may go, the first that can be written.
-func unpackDirs() []string { return []string{os.TempDir(), "/dev/shm", "/run", "/var/tmp"} }
+// unpackDirs are where the worker's files may go, the first that can be written. A private
+// directory of the socket comes first: who made it removes it, even after a kill.
+func unpackDirs(socket string) []string {
+	dirs := []string{os.TempDir(), "/dev/shm", "/run", "/var/tmp"}
+	if socket == "" {
+		return dirs
+	}
+	parent := filepath.Dir(socket)
+	if info, err := os.Stat(parent); err == nil && info.Mode().Perm()&0o077 == 0 {
+		return append([]string{parent}, dirs...)
+	}
+	return dirs
+}
 
 // unpackWorker writes the Python packages of the worker to a private directory.
-func unpackWorker() (string, error) {
+func unpackWorker(socket string) (string, error) {
 	var errs []error
-	for _, parent := range unpackDirs() {
+	for _, parent := range unpackDirs(socket) {
 		dir, err := os.MkdirTemp(parent, "agentix-worker-")
 		if err != nil {
 			errs = append(errs, err)

@@ -25,6 +25,7 @@ func (w *workerHandler) Output(name, callID string, b []byte) {
 
 // Ready notes that a worker answers.
 func (w *workerHandler) Ready(ready workerproc.Ready) {
+	w.r.hub.setWorker(ready.WorkerID)
 	w.r.setState(wire.Ready{WorkerOK: true, Python: ready.Python}, true)
 }
 

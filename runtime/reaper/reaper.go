@@ -9,8 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Reaper is the only place of a program that waits for children.
@@ -123,4 +127,47 @@ func (p *Process) Signal(sig syscall.Signal, group bool) error {
 		return fmt.Errorf("signal process %d: %w", p.Pid, err)
 	}
 	return nil
+}
+
+// KillOrphans kills every child that is left, and those that they leave behind, until there
+// are none or ctx ends. Only for a reaper of orphans.
+func (r *Reaper) KillOrphans(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for r.orphans {
+		children := children()
+		if len(children) == 0 {
+			return
+		}
+		for _, pid := range children {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+		}
+		r.collect()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// children lists the children of this process.
+func children() []int {
+	files, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for field := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }

@@ -279,7 +279,7 @@ func (g *generation) handle(f Frame) {
 }
 
 func (g *generation) becomeReady(f Frame) {
-	ready := Ready{Native: g.s.native() && f.Worker != "", Python: f.Python}
+	ready := Ready{WorkerID: g.p.id, Native: g.s.native() && f.Worker != "", Python: f.Python}
 	if len(f.Capabilities) > 0 {
 		if err := wire.Unmarshal(f.Capabilities, &ready.Capabilities); err != nil {
 			g.logger.Warn("worker announced malformed capabilities", "err", err)

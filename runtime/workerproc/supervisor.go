@@ -56,6 +56,7 @@ type Handler interface {
 
 // Ready is what a worker said of itself.
 type Ready struct {
+	WorkerID     string
 	Native       bool // our worker; false: a neighbour's
 	Python       string
 	Capabilities []string
