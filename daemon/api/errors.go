@@ -178,6 +178,11 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text, "�")
 }
 
+func isReason(err error, reason errs.Reason) bool {
+	var e *errs.Error
+	return errors.As(err, &e) && e.Reason == reason
+}
+
 // named adds a resource's name to a NotFound error, for its ResourceInfo.
 func named(err error, key, name string) error {
 	var e *errs.Error

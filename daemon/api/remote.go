@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/dispatch"
+	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
@@ -16,7 +17,12 @@ import (
 type remoteService struct {
 	agentixv1.UnimplementedRemoteServiceServer
 	dispatcher *dispatch.Dispatcher
+	manager    *sandboxes.Manager
 }
+
+// reconnectGrace is how long a call waits for a connection that is just being made again,
+// after a restart of the daemon for example, before it is refused.
+const reconnectGrace = 2 * time.Second
 
 // encodings are the wire's names of the API's encodings.
 var encodings = map[agentixv1.Encoding]string{
@@ -36,10 +42,26 @@ func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) 
 		request.Traceparent = headerTraceparent(ctx)
 	}
 	outcome, err := s.dispatcher.Remote(ctx, request)
+	if isReason(err, errs.RuntimeUnavailable) && s.reconnected(ctx, request.Sandbox) {
+		// It was not accepted, so asking once more cannot run it twice.
+		outcome, err = s.dispatcher.Remote(ctx, request)
+	}
 	if err != nil {
 		return nil, named(err, "sandbox", r.GetSandbox())
 	}
 	return toRemoteResponse(outcome)
+}
+
+// reconnected waits a little for the connection to a sandbox's runtime.
+func (s *remoteService) reconnected(ctx context.Context, sandbox string) bool {
+	link, err := s.manager.Link(sandbox)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, reconnectGrace, context.DeadlineExceeded)
+	defer cancel()
+	_, err = link.WaitSession(ctx, 0)
+	return err == nil
 }
 
 // traceparent is the form of W3C trace context, version 0.

@@ -174,10 +174,22 @@ func hanging(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, 
 	t.Helper()
 	dir = t.TempDir()
 	r.Callable, r.Args = "app::hang", fmt.Sprintf("[%q]", dir)
+	return dir, running(ctx, t, e, call, r, dir)
+}
+
+// running starts a call and waits until its function has left the file `started`.
+func running(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, r *agentixv1.RemoteRequest, dir string) <-chan answer {
+	t.Helper()
 	answers := make(chan answer, 1)
 	go func() { answers <- call(ctx, t, e, r) }()
-	await.True(t, func() bool { return exists(filepath.Join(dir, "started")) }, "the function to run")
-	return dir, answers
+	await.True(t, func() bool {
+		if len(answers) > 0 {
+			a := <-answers
+			t.Fatalf("the call ended before its function ran: %q, %v, %v", a.value, a.err, a.st)
+		}
+		return exists(filepath.Join(dir, "started"))
+	}, "the function to run")
+	return answers
 }
 
 // P4: what ends a call for its caller ends it for its code.
@@ -221,9 +233,7 @@ func TestNamedCallOutlivesItsCaller(t *testing.T) {
 		dir := t.TempDir()
 		request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", dir), CallId: fmt.Sprintf("named-%d", n)}
 		ctx, leave := context.WithCancelCause(t.Context())
-		done := make(chan answer, 1)
-		go func() { done <- call(ctx, t, e, request) }()
-		await.True(t, func() bool { return exists(filepath.Join(dir, "started")) }, "the function to run")
+		done := running(ctx, t, e, call, request, dir)
 		leave(nil)
 		if a := <-done; a.st.Code() != codes.Canceled {
 			t.Errorf("%s: got %v", name, a.st)
@@ -240,12 +250,10 @@ func TestCallOutlivesTheDaemon(t *testing.T) {
 	e, sandbox := start(t)
 	dir := t.TempDir()
 	request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", dir), CallId: "across"}
-	done := make(chan answer, 1)
 	e.Config.ShutdownGrace = 0
 	e.Stop(t)
 	e.Boot(t)
-	go func() { done <- grpcUnix(t.Context(), t, e, request) }()
-	await.True(t, func() bool { return exists(filepath.Join(dir, "started")) }, "the function to run")
+	done := running(t.Context(), t, e, grpcUnix, request, dir)
 	e.Stop(t)
 	isStatus(codes.Unavailable, 503, "STOPPING")(t, <-done)
 	e.Boot(t)
