@@ -50,7 +50,7 @@ func (c Context) Encode() ([]byte, error) {
 		members = append(members, func(w *writer) {
 			w.name(keyTrace)
 			w.instance("Trace", []field{
-				{"trace_id", &t.ID}, {"name", &t.Name}, {"metadata", nil},
+				{"trace_id", &t.ID}, {"name", &t.Name}, {"metadata", emptyDict},
 				{"started_at", &t.StartedAt}, {"ended_at", nil},
 			})
 		})

@@ -77,7 +77,6 @@ var knownNames = map[string]known{
 
 	"http.HTTPStatus": knownEnum,
 	"http.HTTPMethod": knownEnum,
-	"signal.Signals":  knownEnum,
 
 	"types.SimpleNamespace":      knownRefused,
 	"re._compile":                knownRefused,

@@ -51,7 +51,7 @@ func (r *renderer) msgpackLeaf(v val) error {
 		r.out = appendMsgpackInt(r.out, int64(v.bits))
 	case kindBig:
 		b := r.text(v)
-		if len(b) != 9 || b[8] != 0 { // only 2^63 to 2^64-1 has a form
+		if !fitsUnsigned(b) {
 			return r.fail("is an integer that does not fit in 64 bits, which msgpack cannot carry")
 		}
 		r.out = binary.BigEndian.AppendUint64(append(r.out, 0xcf), binary.LittleEndian.Uint64(b))
@@ -73,6 +73,9 @@ func (r *renderer) msgpackLeaf(v val) error {
 	}
 	return nil
 }
+
+// fitsUnsigned tells whether the text of a kindBig is 2^63 to 2^64-1.
+func fitsUnsigned(b []byte) bool { return len(b) == 9 && b[8] == 0 }
 
 // string writes a string that is not of the tree.
 func (r *renderer) string(s string) {

@@ -125,6 +125,9 @@ func (p *parser) textFloat(b []byte) error {
 	if err != nil && !math.IsInf(f, 0) {
 		return p.malformed("a float that is no number")
 	}
+	if math.IsNaN(f) {
+		return p.push(val{uint64(kindFloat), 0x7ff8 << 48}) // Python's, Go's has another payload
+	}
 	return p.push(makeFloat(f))
 }
 

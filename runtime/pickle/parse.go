@@ -329,7 +329,7 @@ func (p *parser) remember(op byte) error {
 	if err != nil {
 		return err
 	}
-	if index > p.pos || index >= maxMemoSlots { // each entry took a byte at least
+	if index > p.pos { // each entry took a byte at least
 		return fmt.Errorf("%w: memo index %d at byte %d", ErrTooLarge, index, p.pos)
 	}
 	for len(p.memo) <= index {

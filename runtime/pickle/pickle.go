@@ -44,21 +44,21 @@ type bounds struct {
 	depth  int // nesting of arrays and maps
 }
 
-// Free allowances and factors of the bounds that grow with the input.
+// What one conversion may cost, beside wire.MaxValueBytes for each of the three sizes: a
+// small pickle may not become a large one, and a large one stays near what was sent.
 const (
-	freeBytes       = 64 << 20 // 64 MiB that any input may use
-	memoryPerByte   = 2        // bytes of tree for each byte of input above that
-	outputPerByte   = 8        // bytes of output for each byte of input above that
-	maxMemoSlots    = 1 << 28  // 268 435 456: entries of a memo
-	maxIntDigits    = 4300     // decimal digits of an integer, as CPython itself has it
-	maxNameBytes    = 4096     // module and name of a class, each
-	maxSizeOfIntLen = 1786     // bytes that hold maxIntDigits digits
+	freeBytes     = 32 << 20 // 32 MiB of tree, and of output, for any input
+	memoryPerByte = 8        // bytes of tree for each byte of input above that
+	outputPerByte = 32       // bytes of output for each byte of input above that
+	maxIntDigits  = 4300     // decimal digits of an integer, as CPython itself has it
+	maxIntBytes   = 1786     // bytes that hold so many digits
+	maxNameBytes  = 4096     // module and name of a class, each
 )
 
 func boundsFor(n, maxInput, maxOutput int) bounds {
 	return bounds{
 		input:  maxInput,
-		memory: freeBytes + memoryPerByte*n,
+		memory: min(wire.MaxValueBytes, freeBytes+memoryPerByte*n),
 		output: min(maxOutput, freeBytes+outputPerByte*n),
 		depth:  wire.MaxDepth,
 	}

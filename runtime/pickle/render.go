@@ -191,6 +191,9 @@ func (r *renderer) keyText(v val) ([]byte, error) {
 	case kindInt:
 		return strconv.AppendInt(nil, int64(v.bits), 10), nil
 	case kindBig:
+		if b := r.text(v); r.binary && !fitsUnsigned(b) {
+			return nil, r.fail("has an integer key that does not fit in 64 bits, which msgpack cannot carry")
+		}
 		return r.digits(v)
 	case kindObject:
 		if o := r.objects[v.bits]; o.hasValue {
@@ -204,7 +207,7 @@ func (r *renderer) keyText(v val) ([]byte, error) {
 
 func (r *renderer) digits(v val) ([]byte, error) {
 	b := r.text(v)
-	if len(b) <= maxSizeOfIntLen {
+	if len(b) <= maxIntBytes {
 		text := bigInt(b).Append(nil, 10)
 		if len(bytes.TrimPrefix(text, []byte{'-'})) <= maxIntDigits {
 			return text, nil
