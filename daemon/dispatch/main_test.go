@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,8 +9,8 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if binary, err := buildRuntime(); err == nil {
-			_ = os.RemoveAll(filepath.Dir(binary))
+		if buildDir != "" {
+			_ = os.RemoveAll(buildDir)
 		}
 		os.Exit(code)
 	}))

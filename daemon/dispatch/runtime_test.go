@@ -25,13 +25,16 @@ import (
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-// buildRuntime builds the binary once; TestMain removes it.
+// buildDir is where buildRuntime built; TestMain removes it.
+var buildDir string
+
+// buildRuntime builds the binary once.
 var buildRuntime = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "agentix-dispatch-")
-	if err != nil {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "agentix-dispatch-"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "agentix-runtime")
+	path := filepath.Join(buildDir, "agentix-runtime")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/agentixd/agentixd/runtime/cmd/agentix-runtime").CombinedOutput() //nolint:noctx // bounded by the test's own limit
 	if err != nil {
 		return "", fmt.Errorf("build runtime: %w: %s", err, out)

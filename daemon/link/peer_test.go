@@ -266,6 +266,13 @@ func start(t *testing.T, l *listener, h Handler, change func(*Link)) *Link {
 	if change != nil {
 		change(link)
 	}
+	run(t, link)
+	return link
+}
+
+// run runs a link until the test ends.
+func run(t *testing.T, link *Link) {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -274,5 +281,4 @@ func start(t *testing.T, l *listener, h Handler, change func(*Link)) *Link {
 		}
 	})
 	t.Cleanup(func() { cancel(errors.New("test over")); wg.Wait() })
-	return link
 }
