@@ -26,6 +26,7 @@ import (
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/agentixd/agentixd/internal/errs"
@@ -226,7 +227,7 @@ func (p *Provider) translate(err error) error {
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
-	case errdefs.IsUnavailable(err):
+	case errdefs.IsUnavailable(err), errdefs.IsUnavailable(errgrpc.ToNative(err)):
 		return errs.New(errs.Unavailable, errs.ProviderUnavailable, "containerd does not answer").WithCause(err).WithRetry(time.Second)
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
@@ -113,7 +114,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := token.taken(ctx.Done()); err != nil {
 		return err
 	}
-	if _, err := p.client.TaskService().CloseIO(ctx, &tasks.CloseIORequest{ContainerID: cid, Stdin: true}); err != nil && !errdefs.IsNotFound(err) {
+	if _, err := p.client.TaskService().CloseIO(ctx, &tasks.CloseIORequest{ContainerID: cid, Stdin: true}); err != nil && !notFound(err) {
 		return fmt.Errorf("close standard input: %w", err)
 	}
 	return nil
@@ -218,24 +219,27 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 	return nil
 }
 
+// notFound is for the task service, whose errors come as they were on the wire.
+func notFound(err error) bool { return errdefs.IsNotFound(errgrpc.ToNative(err)) }
+
 // endTask kills all processes of a container and removes its task.
 func (p *Provider) endTask(ctx context.Context, cid string) error {
 	service := p.client.TaskService()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		_, err := service.Get(ctx, &tasks.GetRequest{ContainerID: cid})
-		if errdefs.IsNotFound(err) {
+		if notFound(err) {
 			return nil
 		}
 		if err == nil {
 			_, err = service.Kill(ctx, &tasks.KillRequest{ContainerID: cid, Signal: 9, All: true})
 		}
-		if err == nil || errdefs.IsNotFound(err) { // NotFound: its main process has ended already
+		if err == nil || notFound(err) { // NotFound: its main process has ended already
 			_, err = service.Wait(ctx, &tasks.WaitRequest{ContainerID: cid})
 		}
-		if err == nil || errdefs.IsNotFound(err) {
+		if err == nil || notFound(err) {
 			_, err = service.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: cid})
 		}
-		if err == nil || errdefs.IsNotFound(err) {
+		if err == nil || notFound(err) {
 			return nil
 		}
 		p.log.Debug("task not removed yet", "container", cid, "err", err)

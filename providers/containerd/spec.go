@@ -16,6 +16,7 @@ import (
 
 // Paths inside a sandbox.
 const (
+	insideDir     = "/.agentix"
 	insideRuntime = "/.agentix/agentix-runtime"
 	insideProject = "/.agentix/project"
 	insideSocket  = "/.agentix/socket"
@@ -32,6 +33,7 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 	dir := p.hostDir(spec.ID)
 	args := []string{insideRuntime, "--socket", insideSocket + "/" + socketName, "--token-stdin"}
 	mounts := []specs.Mount{
+		{Destination: insideDir, Type: "tmpfs", Source: "agentix", Options: []string{"ro", "nosuid", "nodev", "size=4k", "mode=0755"}},
 		{Destination: insideRuntime, Type: "bind", Source: p.cfg.RuntimePath, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 		{Destination: insideSocket, Type: "bind", Source: dir.path(socketDirName), Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
 	}

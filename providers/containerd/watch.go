@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/errdefs"
 
 	"github.com/agentixd/agentixd/providers"
 )
@@ -78,7 +77,7 @@ func (p *Provider) list(ctx context.Context) (map[string]providers.Status, error
 // status asks for one sandbox.
 func (p *Provider) status(ctx context.Context, id string) (providers.Status, error) {
 	resp, err := p.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: p.containerID(id)})
-	if errdefs.IsNotFound(err) {
+	if notFound(err) {
 		return p.statusOf(id, nil), nil
 	}
 	if err != nil {
