@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 import pytest
-from harness import PYTHON, ROOT, Frame, WorkerProcess
 
 import agentix
 from agentix import RemoteCallable, context
 from agentix.utils import env
 from agentix.utils.trace import Span, Trace
+from harness import PYTHON, ROOT, Frame, WorkerProcess
 
 
 def spans(frames: list[Frame]) -> list[tuple[str, Any]]:

@@ -9,13 +9,14 @@ import math
 import pathlib
 import sys
 import uuid
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 import pytest
-from harness import WorkerProcess, decode
 from hypothesis import given
 from hypothesis import strategies as st
+
+from harness import WorkerProcess, decode
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "project"))
 import shapes
@@ -53,7 +54,8 @@ OK = [
     ("Color", "blue", shapes.Color.BLUE),
     ("Level", 2, shapes.Level.HIGH),
     ("datetime", "2020-01-02T03:04:05Z", datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)),
-    ("datetime", "2020-01-02T03:04:05.5", datetime.datetime(2020, 1, 2, 3, 4, 5, 500000)) if sys.version_info >= (3, 11)
+    ("datetime", "2020-01-02T03:04:05.5", datetime.datetime(2020, 1, 2, 3, 4, 5, 500000))
+    if sys.version_info >= (3, 11)
     else ("datetime", "2020-01-02T03:04:05", datetime.datetime(2020, 1, 2, 3, 4, 5)),
     ("date", "2020-01-02", datetime.date(2020, 1, 2)),
     ("time", "03:04:05", datetime.time(3, 4, 5)),
@@ -143,8 +145,13 @@ def test_msgpack_has_bytes_of_its_own() -> None:
     assert converted(datetime.datetime, moment, binary=True) == moment
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-                    lambda s: st.lists(s) | st.dictionaries(st.text(), s), max_leaves=10))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+        lambda s: st.lists(s) | st.dictionaries(st.text(), s),
+        max_leaves=10,
+    )
+)
 def test_any_value_for_any_annotation_is_converted_or_refused(value: Any) -> None:
     for annotation in shapes.ANNOTATIONS.values():
         converted(annotation, value)
@@ -195,8 +202,21 @@ def test_all_violations_are_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"3", b"[]", b"[1,2]", b"[[],{},0]", b"[{},[]]", b"[[NaN],{}]", b"[[Infinity],{}]", b"[[-Infinity],{}]",
-     b"[[1e999],{}]", b"\xff", b"[[" + b"9" * 5000 + b"],{}]" if sys.version_info >= (3, 11) else b"["],
+    [
+        b"",
+        b"{",
+        b"3",
+        b"[]",
+        b"[1,2]",
+        b"[[],{},0]",
+        b"[{},[]]",
+        b"[[NaN],{}]",
+        b"[[Infinity],{}]",
+        b"[[-Infinity],{}]",
+        b"[[1e999],{}]",
+        b"\xff",
+        b"[[" + b"9" * 5000 + b"],{}]" if sys.version_info >= (3, 11) else b"[",
+    ],
 )
 def test_json_arguments_that_are_no_pair_of_json(data: bytes) -> None:
     with pytest.raises(CallFailure) as caught:
@@ -236,7 +256,9 @@ def test_pydantic_models() -> None:
 
 def test_through_the_worker(shared: WorkerProcess) -> None:
     frame = shared.end_of(
-        shared.start("shapes::order", encoding="json", kwargs={"item": {"name": "n"}, "color": "blue", "when": "2020-01-02T00:00:00"})
+        shared.start(
+            "shapes::order", encoding="json", kwargs={"item": {"name": "n"}, "color": "blue", "when": "2020-01-02T00:00:00"}
+        )
     )
     assert decode(frame) == {
         "item": {"name": "n", "price": 1.0, "tags": [], "child": None, "secret": 0},

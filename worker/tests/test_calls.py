@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+
 from harness import WorkerProcess, decode, wait_for
 
 EXCEPTIONS = [

@@ -88,7 +88,9 @@ def test_float32_and_timestamps_are_read(pack: Any, unpack: Any) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("bad", [{1: 2}, {None: 1}, [{1.5: 1}], {"a": {b"k": 1}}, 2**64, -(2**63) - 1, "\ud800", object(), {1, 2}])
+@pytest.mark.parametrize(
+    "bad", [{1: 2}, {None: 1}, [{1.5: 1}], {"a": {b"k": 1}}, 2**64, -(2**63) - 1, "\ud800", object(), {1, 2}]
+)
 def test_what_the_wire_cannot_carry_is_refused(pack: Any, unpack: Any, bad: Any) -> None:
     with pytest.raises(codec.CodecError):
         pack(bad)

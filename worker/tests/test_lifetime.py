@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+
 from harness import BOOTSTRAP, PYTHON, WorkerProcess, wait_for, worker
 
 
@@ -126,7 +127,9 @@ def test_an_old_python_is_a_boot_error() -> None:
 def test_unusable_descriptors_are_told_on_stderr() -> None:
     env = {**os.environ, "AGENTIX_WORKER_IMPORT_ROOT": str(pathlib.Path(__file__).parent.parent / "src")}
     for fds in ("700,701", "x"):
-        result = subprocess.run([PYTHON, "-c", BOOTSTRAP], env={**env, "AGENTIX_WORKER_FDS": fds}, capture_output=True, check=False)
+        result = subprocess.run(
+            [PYTHON, "-c", BOOTSTRAP], env={**env, "AGENTIX_WORKER_FDS": fds}, capture_output=True, check=False
+        )
         assert result.returncode == 1
         assert b"descriptors are not usable" in result.stderr
 

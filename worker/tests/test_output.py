@@ -5,9 +5,9 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from harness import WorkerProcess, split_output, wait_for, worker
 
 from _agentix_worker.limits import MAX_TAGGED_BYTES
+from harness import WorkerProcess, split_output, wait_for, worker
 
 
 def parts(process: WorkerProcess, until: bytes) -> list[tuple[object, bytes]]:

@@ -12,12 +12,12 @@ import uuid
 from typing import Any, NamedTuple
 
 import pytest
-from harness import WorkerProcess
 from hypothesis import given
 from hypothesis import strategies as st
 
 from _agentix_worker import codec, plain
 from _agentix_worker.errors import CallFailure
+from harness import WorkerProcess
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -86,6 +86,11 @@ def pack_bin_header(n: int) -> bytes:
     raise CodecError("binary is too long")
 
 
+def pack_float(number: float) -> bytes:
+    """Pack a float."""
+    return b"\xcb" + _f64.pack(number)
+
+
 def _pack_ext(value: Ext) -> bytes:
     code, n = value.code, len(value.data)
     if not -128 <= code <= 127:
@@ -105,6 +110,17 @@ def _header(n: int, fix: int, wide: bytes, wider: bytes) -> bytes:
     if n < 16:
         return bytes((fix | n,))
     return wide + n.to_bytes(2, "big") if n < 1 << 16 else wider + n.to_bytes(4, "big")
+
+
+_keys: dict[str, bytes] = {}
+
+
+def _pack_key(key: str) -> bytes:
+    """Pack a map key and remember it: the same few keys come again and again."""
+    packed = pack_str(key)
+    if len(_keys) < 1024 and len(key) <= 32:
+        _keys[key] = packed
+    return packed
 
 
 def _pack_into(value: Any, out: bytearray, depth: int) -> None:
@@ -131,7 +147,7 @@ def _pack_into(value: Any, out: bytearray, depth: int) -> None:
             for key, item in value.items():
                 if type(key) is not str:
                     raise CodecError(f"map key of type {type(key).__name__}, only strings are allowed")
-                out += pack_str(key)
+                out += _keys.get(key) or _pack_key(key)
                 _pack_into(item, out, depth + 1)
         else:
             out += _header(len(value), 0x90, b"\xdc", b"\xdd")
@@ -333,6 +349,8 @@ def _check_keys(value: Any) -> None:
     raise CodecError(f"nested deeper than {MAX_NESTING} levels")
 
 
+pack_known: Callable[[Any], bytes] = pack_pure
+"""Pack a value that our own code made packable: nothing is checked twice."""
 pack: Callable[[Any], bytes] = pack_pure
 """Pack one value of exact built-in types; CodecError when msgpack cannot carry it."""
 unpack: Callable[[bytes], Any] = unpack_pure
@@ -346,3 +364,4 @@ except Exception:  # a broken installation must not stop the worker
 else:
     accelerated = True
     pack, unpack = _accelerated(_msgpack)
+    pack_known = _msgpack.packb

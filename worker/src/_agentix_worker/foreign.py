@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Optional
 
-from _agentix_worker import ambient
+from _agentix_worker import ambient, codec
 from _agentix_worker.capture import Capture
 from _agentix_worker.errors import user_frames
 from _agentix_worker.greeting import ready_frame
@@ -65,8 +65,8 @@ class ForeignOutlet:
         """Log what a function raised, as hosts of this protocol expect."""
         _log.error("remote call %s failed", call_id, exc_info=(type(exc), exc, user_frames(exc.__traceback__)))
 
-    def _log(self, record: dict[str, Any], call_id: Optional[str]) -> None:
-        self._logs.emit("record", record)
+    def _log(self, record: bytes, call_id: Optional[str]) -> None:
+        self._logs.emit_packed("record", record)
 
     def _line_of(self, stream: str) -> Any:
         def emit(line: str) -> None:
@@ -92,7 +92,7 @@ class ForeignOutlet:
     def span(self, event: str, data: dict[str, Any]) -> None:
         """Send one trace event."""
         data["call_id"] = data.get("call_id") or ambient.call_id.get()
-        self._traces.emit(event, data)
+        self._traces.emit_packed(event, codec.pack_known(data))
 
     def control(self, namespace: str, event: str, data: Any) -> bool:
         """Take an inbound event of /log or /trace; False for any other namespace."""

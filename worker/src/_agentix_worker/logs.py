@@ -8,13 +8,13 @@ import sys
 from typing import Any, Callable, Optional
 
 from _agentix_worker import ambient
-from _agentix_worker.coerce import packable, text
-from _agentix_worker.errors import bounded
+from _agentix_worker.coerce import text
+from _agentix_worker.record import exc_text, message, record_bytes
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "agentix_context", "taskName"}
 _NOT_FORWARDED = ("agentix.sio", "agentix.utils.log")
 
-Send = Callable[[dict[str, Any], Optional[str]], None]
+Send = Callable[[bytes, Optional[str]], None]
+"""Takes a packed record and the id of its call."""
 
 
 def context_name(environ: dict[str, str]) -> Optional[str]:
@@ -56,56 +56,17 @@ class Forwarder(logging.Handler):
             if os.getpid() != self._pid:
                 self._in_fork(record)
             else:
-                self._send(self.shape(record), ambient.call_id.get())
+                self._send(record_bytes(record, self._context), ambient.call_id.get())
         except Exception:
             self.handleError(record)
         return True
 
     def _in_fork(self, record: logging.LogRecord) -> None:
         """A forked child has no frame pipe; its records go to its stderr."""
-        sys.stderr.write(f"{record.levelname} {record.name}: {_message(record)}\n")
-        trace = _exc_text(record)
+        sys.stderr.write(f"{record.levelname} {record.name}: {message(record)}\n")
+        trace = exc_text(record)
         if trace:
             sys.stderr.write(trace + "\n")
-
-    def shape(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the record as the map of the wire."""
-        extras = {k: v for k, v in vars(record).items() if k not in _STANDARD and k[:1] != "_"}
-        trace = _exc_text(record)
-        return {
-            "name": text(str(record.name), 1024),
-            "level": text(str(record.levelname), 64),
-            "levelno": record.levelno if type(record.levelno) is int else 0,
-            "message": bounded(_message(record)),
-            "created": float(record.created),
-            "pathname": text(str(record.pathname), 4096),
-            "lineno": record.lineno if type(record.lineno) is int else 0,
-            "funcName": text(str(record.funcName), 1024),
-            "module": text(str(record.module), 1024),
-            "exc_text": None if trace is None else bounded(trace, keep_end=True),
-            "stack_info": None if not record.stack_info else bounded(str(record.stack_info), keep_end=True),
-            "agentix_context": self._context,
-            "extras": packable(extras) if extras else None,
-        }
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception as e:  # arguments that do not fit the format: the record is still told
-        return f"{record.msg!s} (arguments {record.args!r} do not fit: {type(e).__name__}: {e})"
-
-
-_formatter = logging.Formatter()
-
-
-def _exc_text(record: logging.LogRecord) -> Optional[str]:
-    if record.exc_text:
-        return str(record.exc_text)
-    info = record.exc_info
-    if info and isinstance(info, tuple) and info[0] is not None:
-        return _formatter.formatException(info)
-    return None
 
 
 class Bridge:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Optional
 
-from _agentix_worker import ambient
+from _agentix_worker import ambient, codec
 from _agentix_worker.greeting import ready_frame
 from _agentix_worker.logs import Bridge
 from _agentix_worker.output import CallText, TaggedWriter
@@ -46,16 +46,17 @@ class NativeOutlet:
     def on_failure(self, call_id: str, exc: BaseException) -> None:
         """Say nothing: the error frame tells it all."""
 
-    def _log(self, record: dict[str, Any], call_id: Optional[str]) -> None:
-        frame = {"type": "log", "record": record}
+    def _log(self, record: bytes, call_id: Optional[str]) -> None:
         if call_id:
-            frame["call_id"] = call_id
-        self._writer.send(frame)
+            head = b"\x83\xa4type\xa3log\xa7call_id" + codec.pack_str(call_id)
+        else:
+            head = b"\x82\xa4type\xa3log"
+        self._writer.send_body(b"".join((head, b"\xa6record", record)))
 
     def span(self, event: str, data: dict[str, Any]) -> None:
         """Send one trace event."""
         data["call_id"] = data.get("call_id") or ambient.call_id.get()
-        self._writer.send({"type": "span", "event": event, "data": data})
+        self._writer.send_body(codec.pack_known({"type": "span", "event": event, "data": data}))
 
     def control(self, namespace: str, event: str, data: Any) -> bool:
         """Take an inbound event that belongs to a stream of ours: none here."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import io
 import os
 import threading
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from _agentix_worker import ambient
 from _agentix_worker.limits import MAX_TAGGED_BYTES
 
-_PARTIAL_CHARS = 65536  # an unfinished line is held up to this length
+_PARTIAL_CHARS = 65536  # an unfinished line is held up to such a piece
+_PARTIAL_PIECES = 4096  # or so many writes
 
 
 class TaggedWriter(io.RawIOBase):
@@ -54,7 +55,10 @@ class TaggedWriter(io.RawIOBase):
         if not head or _identity(self._fd) != self._pipe:
             self._write_all(data)
             return
-        room = MAX_TAGGED_BYTES - len(head) - 2
+        size, room = len(data), MAX_TAGGED_BYTES - len(head) - 2
+        if size <= room:
+            self._write_all(head + size.to_bytes(2, "little") + data)
+            return
         for at in range(0, len(data), room):
             piece = data[at : at + room]
             self._write_all(head + len(piece).to_bytes(2, "little") + piece)
@@ -70,10 +74,13 @@ class TaggedWriter(io.RawIOBase):
         return head
 
     def _write_all(self, data: bytes) -> None:
-        view = memoryview(data)
+        view: Union[bytes, memoryview] = data
         while view:
             try:
-                view = view[os.write(self._fd, view) :]
+                n = os.write(self._fd, view)
+                if n == len(view):
+                    return
+                view = memoryview(view)[n:]
             except BlockingIOError:  # a child made the shared pipe non-blocking
                 import select
 
@@ -99,7 +106,7 @@ class CallText(io.TextIOWrapper):
     def __init__(self, writer: TaggedWriter) -> None:
         super().__init__(writer, encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True)  # type: ignore[arg-type]
         self._writer = writer
-        self._tails: dict[Optional[str], str] = {}
+        self._tails: dict[Optional[str], list[str]] = {}
         self._tails_lock = threading.RLock()
 
     def write(self, s: str) -> int:
@@ -111,37 +118,40 @@ class CallText(io.TextIOWrapper):
         call_id = ambient.call_id.get()
         cut = s.rfind("\n") + 1
         with self._tails_lock:
-            tails = self._tails
-            if call_id in tails:
-                s_all = tails.pop(call_id) + s
-                cut = cut and cut + len(s_all) - len(s)
+            tail = self._tails.get(call_id)
+            if not cut and len(s) < _PARTIAL_CHARS and not self.write_through:
+                if tail is None:
+                    self._tails[call_id] = [s]
+                    return len(s)
+                tail.append(s)
+                if len(tail) < _PARTIAL_PIECES:
+                    return len(s)
+                lines = ""
             else:
-                s_all = s
-            if self.write_through or len(s_all) - cut > _PARTIAL_CHARS:
-                cut = len(s_all)
-            if cut < len(s_all):
-                tails[call_id] = s_all[cut:]
-            if cut:
-                self._writer.write_as(call_id, self._encoded(s_all[:cut] if cut < len(s_all) else s_all))
+                lines = s[:cut] if cut and not self.write_through else s
+                if tail is not None:
+                    tail.append(lines)
+            if tail is not None:
+                del self._tails[call_id]
+                lines = "".join(tail)
+            if cut < len(s) and cut and not self.write_through:
+                self._tails[call_id] = [s[cut:]]
+            self._writer.write_as(call_id, lines.encode(self.encoding, self.errors or "strict"))
         return len(s)
-
-    def _encoded(self, text: str) -> bytes:
-        return text.encode(self.encoding, self.errors or "strict")
 
     def flush(self) -> None:
         """Write the unfinished lines of all calls, each with its own call id."""
         if self._tails:
             with self._tails_lock:
-                tails, self._tails = self._tails, {}
-                for call_id, tail in tails.items():
-                    self._writer.write_as(call_id, self._encoded(tail))
+                for call_id in list(self._tails):
+                    self.flush_call(call_id)
 
     def flush_call(self, call_id: Optional[str]) -> None:
         """Write the unfinished line of one call."""
         if self._tails:
             with self._tails_lock:
-                tail = self._tails.pop(call_id, "")
-                self._writer.write_as(call_id, self._encoded(tail))
+                tail = "".join(self._tails.pop(call_id, ()))
+                self._writer.write_as(call_id, tail.encode(self.encoding, self.errors or "strict"))
 
     def after_fork(self) -> None:
         """In a forked child: drop what the parent will write itself."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import Any
+from typing import Any, Union
 
 from _agentix_worker import codec
 from _agentix_worker.framing import frame_header
+
+_JOINED_BYTES = 65536  # smaller frames are one write, larger ones are not copied together
 
 
 class FrameWriter:
@@ -21,7 +23,7 @@ class FrameWriter:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._lock = threading.RLock()
-        self._queue: deque[memoryview] = deque()
+        self._queue: deque[Union[bytes, memoryview]] = deque()
         self._pumping = False
         self.closed = False
 
@@ -31,16 +33,17 @@ class FrameWriter:
 
     def send_body(self, *parts: bytes) -> None:
         """Write a frame whose packed body is the concatenation of parts."""
-        size = sum(map(len, parts))
+        body = parts[0] if len(parts) == 1 else b""
+        size = len(body) or sum(map(len, parts))
         header = frame_header(size)
-        if size <= 65536:
-            chunks = [header + b"".join(parts)]
-        else:
-            chunks = [header, *parts]
+        whole = header + (body or b"".join(parts)) if size <= _JOINED_BYTES else b""
         with self._lock:
             if self.closed:
                 return
-            self._queue.extend(map(memoryview, chunks))
+            if whole:
+                self._queue.append(whole)
+            else:
+                self._queue.extend((header, *parts))
             # Re-entered from a signal handler or a finaliser of the thread that is writing:
             # the outer call writes this frame after its own.
             if not self._pumping:
@@ -56,7 +59,7 @@ class FrameWriter:
                 if n == len(chunk):
                     queue.popleft()
                 else:
-                    queue[0] = chunk[n:]
+                    queue[0] = memoryview(chunk)[n:]
         except OSError:
             self.closed = True  # the runtime is gone; the reader sees its end of file
             queue.clear()

@@ -24,6 +24,8 @@ class ReliableStream:
         self._writer = writer
         self._namespace = namespace
         self._ring = ring
+        self._head = b"\x84\xa4type\xa8sio_emit\xa9namespace" + codec.pack_str(namespace) + b"\xa5event"
+        self._middle = b"\xa4data\x83\xa4_sid" + codec.pack_str(self.sid) + b"\xa4_seq"
         self._lock = threading.RLock()
         self._seq = 0
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -39,18 +41,15 @@ class ReliableStream:
 
     def emit(self, event: str, data: dict[str, Any]) -> None:
         """Number, keep and send one event; numbers leave in order from any thread."""
+        self.emit_packed(event, codec.pack(data))
+
+    def emit_packed(self, event: str, data: bytes) -> None:
+        """Do the same with data that is packed already."""
+        name = codec.pack_str(event)
         with self._lock:
             self.open()
-            seq = self._seq + 1
-            body = codec.pack(
-                {
-                    "type": "sio_emit",
-                    "namespace": self._namespace,
-                    "event": event,
-                    "data": {"_sid": self.sid, "_seq": seq, "data": data},
-                }
-            )
-            self._seq = seq
+            self._seq = seq = self._seq + 1
+            body = b"".join((self._head, name, self._middle, codec.pack_int(seq), b"\xa4data", data))
             self._kept.append((seq, body))
             self._kept_bytes += len(body)
             while len(self._kept) > self._ring or (self._kept_bytes > MAX_STREAM_BYTES and len(self._kept) > 1):

@@ -11,10 +11,10 @@ id of the running call; a span that an exception leaves has status "error".
 
 from __future__ import annotations
 
-import datetime
 import functools
 import inspect
 import os
+import time
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Callable, Generic, Optional, TypeVar
@@ -32,8 +32,18 @@ Item = TypeVar("Item", bound="_Timed")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_second: tuple[int, str] = (-1, "")
+
+
 def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return the time as text, from one reading of the clock."""
+    global _second
+    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    known, text = _second
+    if known != seconds:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        _second = (seconds, text)
+    return f"{text}.{nanos // 1000:06d}Z"
 
 
 class _Timed:
