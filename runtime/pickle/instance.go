@@ -143,10 +143,7 @@ func (p *parser) construct(class uint32, args, kwargs val) (val, error) {
 	case knownDate, knownTime, knownDatetime:
 		return p.makeTime(class, a)
 	case knownDecimal:
-		if len(a) == 1 && a[0].kind() == kindStr && isDecimal(p.text(a[0])) {
-			return a[0], nil
-		}
-		return val{}, p.unusual(g)
+		return p.makeDecimal(g, a)
 	case knownPath:
 		return p.makePath(g, a)
 	case knownEnum:

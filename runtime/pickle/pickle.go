@@ -47,8 +47,9 @@ type bounds struct {
 // What one conversion may cost, beside wire.MaxValueBytes for each of the three sizes: a
 // small pickle may not become a large one, and a large one stays near what was sent.
 const (
-	freeBytes     = 32 << 20 // 32 MiB of tree, and of output, for any input
-	memoryPerByte = 8        // bytes of tree for each byte of input above that
+	freeMemory    = 16 << 20 // 16 MiB of tree for any input
+	freeOutput    = 32 << 20 // 32 MiB of output for any input
+	memoryPerByte = 16       // bytes of tree for each byte of input above that
 	outputPerByte = 32       // bytes of output for each byte of input above that
 	maxIntDigits  = 4300     // decimal digits of an integer, as CPython itself has it
 	maxIntBytes   = 1786     // bytes that hold so many digits
@@ -58,8 +59,8 @@ const (
 func boundsFor(n, maxInput, maxOutput int) bounds {
 	return bounds{
 		input:  maxInput,
-		memory: min(wire.MaxValueBytes, freeBytes+memoryPerByte*n),
-		output: min(maxOutput, freeBytes+outputPerByte*n),
+		memory: min(wire.MaxValueBytes, freeMemory+memoryPerByte*n),
+		output: min(maxOutput, freeOutput+outputPerByte*n),
 		depth:  wire.MaxDepth,
 	}
 }

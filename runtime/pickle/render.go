@@ -12,12 +12,20 @@ import (
 type renderer struct {
 	*tree
 	bounds
-	binary bool
-	out    []byte
-	path   []step // from the root to the container at work
-	slots  []uint32
-	seed   maphash.Seed
+	binary  bool
+	out     []byte
+	exact   bool   // out has room for all
+	dropped int    // bytes that were counted and dropped to keep out small
+	path    []step // from the root to the container at work
+	slots   []uint32
+	seed    maphash.Seed
+	big     val // the integer that digits are of
+	bigText []byte
 }
+
+// chunk is the output above which it is first counted, then written into room of just that
+// size: a small pickle that expands beyond its bound costs time but no memory.
+const chunk = 1 << 20
 
 // step is one container on the way to a value and where in it the value is.
 type step struct {
@@ -28,9 +36,17 @@ type step struct {
 
 func render(t *tree, root val, binary bool, b bounds) ([]byte, error) {
 	r := &renderer{tree: t, bounds: b, binary: binary, seed: maphash.MakeSeed()}
-	r.out = make([]byte, 0, min(len(t.src)+len(t.src)/4+16, b.output))
+	r.out = make([]byte, 0, min(len(t.src)+len(t.src)/4+16, 2*chunk))
 	if err := r.value(root); err != nil {
 		return nil, err
+	}
+	if r.dropped > 0 {
+		size := r.dropped + len(r.out)
+		r.out, r.exact, r.dropped = nil, true, 0
+		r.out = make([]byte, 0, size)
+		if err := r.value(root); err != nil {
+			return nil, err
+		}
 	}
 	return r.out, nil
 }
@@ -44,7 +60,7 @@ func (r *renderer) fail(format string, args ...any) error {
 	var place strings.Builder
 	for _, s := range r.path {
 		if s.name != nil {
-			place.WriteString("." + string(s.name))
+			place.WriteString("." + string(s.name[:min(len(s.name), 1000)]))
 		} else {
 			place.WriteString("[" + strconv.Itoa(s.index) + "]")
 		}
@@ -80,6 +96,10 @@ func (r *renderer) enter(v val) error {
 func (r *renderer) leave() { r.path = r.path[:len(r.path)-1] }
 
 func (r *renderer) value(v val) error {
+	if len(r.out) > chunk && !r.exact {
+		r.dropped += len(r.out)
+		r.out = r.out[:0]
+	}
 	var err error
 	switch v.kind() {
 	case kindList, kindTuple, kindSet:
@@ -101,7 +121,7 @@ func (r *renderer) value(v val) error {
 	default:
 		err = r.leaf(v)
 	}
-	if err == nil && len(r.out) > r.output {
+	if err == nil && r.dropped+len(r.out) > r.output {
 		err = fmt.Errorf("%w: it expands to more than %d bytes", ErrTooLarge, r.output)
 	}
 	return err
@@ -206,10 +226,13 @@ func (r *renderer) keyText(v val) ([]byte, error) {
 }
 
 func (r *renderer) digits(v val) ([]byte, error) {
-	b := r.text(v)
-	if len(b) <= maxIntBytes {
+	if v == r.big {
+		return r.bigText, nil
+	}
+	if b := r.text(v); len(b) <= maxIntBytes {
 		text := bigInt(b).Append(nil, 10)
 		if len(bytes.TrimPrefix(text, []byte{'-'})) <= maxIntDigits {
+			r.big, r.bigText = v, text
 			return text, nil
 		}
 	}

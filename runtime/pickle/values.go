@@ -1,11 +1,11 @@
 package pickle
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
-	"regexp"
 	"unicode/utf8"
 )
 
@@ -80,10 +80,52 @@ func (p *parser) fromPairs(g global, pairs []val) (val, error) {
 	return p.newList(kindDict, flat)
 }
 
-// decimalText is what str(Decimal) gives.
-var decimalText = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?([Ee][+-][0-9]+)?|Infinity|s?NaN[0-9]*)$`)
+// isDecimal tells whether str(Decimal) gives such a text.
+func isDecimal(text []byte) bool {
+	text = bytes.TrimPrefix(text, []byte{'-'})
+	if string(text) == "Infinity" {
+		return true
+	}
+	if rest, ok := bytes.CutPrefix(bytes.TrimPrefix(text, []byte{'s'}), []byte("NaN")); ok {
+		return len(skipDigits(rest)) == 0
+	}
+	rest := skipDigits(text)
+	if len(rest) == len(text) {
+		return false
+	}
+	if len(rest) > 1 && rest[0] == '.' {
+		fraction := rest[1:]
+		if rest = skipDigits(fraction); len(rest) == len(fraction) {
+			return false
+		}
+	}
+	if len(rest) > 2 && (rest[0] == 'E' || rest[0] == 'e') && (rest[1] == '+' || rest[1] == '-') {
+		rest = skipDigits(rest[2:])
+	}
+	return len(rest) == 0
+}
 
-func isDecimal(text []byte) bool { return decimalText.Match(text) }
+func skipDigits(b []byte) []byte {
+	for len(b) > 0 && b[0] >= '0' && b[0] <= '9' {
+		b = b[1:]
+	}
+	return b
+}
+
+// makeDecimal is the text of a Decimal.
+func (p *parser) makeDecimal(g global, a []val) (val, error) {
+	if len(a) != 1 || a[0].kind() != kindStr {
+		return val{}, p.unusual(g)
+	}
+	text := p.text(a[0])
+	if err := p.charge(len(text)); err != nil { // a shared text is looked at again for each use
+		return val{}, err
+	}
+	if !isDecimal(text) {
+		return val{}, p.unusual(g)
+	}
+	return a[0], nil
+}
 
 // makePath joins the parts of a POSIX path as pathlib does.
 func (p *parser) makePath(g global, parts []val) (val, error) {
@@ -144,10 +186,11 @@ func cleanPath(path []byte) []byte {
 	return out
 }
 
-// makeUUID is the text of a UUID with that state, {"int": n}.
+// makeUUID is the text of a UUID with that state, {"int": n} and at most a few members more.
 func (p *parser) makeUUID(state val) (val, error) {
 	if state.kind() == kindDict {
 		items := p.items(state)
+		items = items[:min(len(items), 16)]
 		for i := 0; i+1 < len(items); i += 2 {
 			if items[i].kind() == kindStr && string(p.text(items[i])) == "int" {
 				return p.uuidText(items[i+1])
@@ -219,5 +262,9 @@ func (p *parser) dtype(o object) (code, order string) {
 	if len(args) == 0 || args[0].kind() != kindStr || len(state) < 2 || state[1].kind() != kindStr {
 		return "", ""
 	}
-	return string(p.text(args[0])), string(p.text(state[1]))
+	a, b := p.text(args[0]), p.text(state[1])
+	if len(a) > 20 || len(b) != 1 {
+		return "", ""
+	}
+	return string(a), string(b)
 }

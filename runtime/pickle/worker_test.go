@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -42,7 +43,11 @@ type row struct {
 
 func rows(t testing.TB) (all []row) {
 	t.Helper()
-	lines := bufio.NewScanner(bytes.NewReader(python(t, "values.py", nil)))
+	numpy, err := os.ReadFile("testdata/numpy.jsonl") // made once, so that tests need no numpy
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(append(python(t, "values.py", nil), numpy...)))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var r row
