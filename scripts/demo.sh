@@ -11,7 +11,7 @@ project=$root/examples/demo/project
 python=$root/.venv/bin/python
 unset AGENTIX_TOKEN AGENTIX_PICKLE_TRUST
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+say() { if [ -t 1 ]; then printf '\n\033[1m%s\033[0m\n' "$*"; else printf '\n%s\n' "$*"; fi; }
 note() { printf '%s\n' "$*"; }
 show() { # prints a command as a person would paste it, and runs it
   printf '$ %s\n' "$*"

@@ -42,7 +42,7 @@ class Daemon:
         self.address = f"unix://{directory}/state/agentixd.sock"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.tcp = "127.0.0.1:%d" % probe.getsockname()[1]
+            self.tcp = f"127.0.0.1:{probe.getsockname()[1]}"
         self.start()
 
     def start(self) -> None:

@@ -297,3 +297,129 @@ def test_nesting_of_two_hundred_comes_back() -> None:
     for _ in range(200):
         found = found[0]
     assert found == "deep"
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"cbuiltins\nstr\n(C\x02\xc3\xa9X\x05\x00\x00\x00utf-8tR.", "é"),
+        (b"cbuiltins\nstr\n)R.", ""),
+        (b"cbuiltins\nbytes\n(](K\x01K\x02etR.", b"\x01\x02"),
+        (b"cbuiltins\nbytes\n(\x96\x01\x00\x00\x00\x00\x00\x00\x00xtR.", b"x"),
+        (b"cbuiltins\nbytearray\n(X\x01\x00\x00\x00xX\x07\x00\x00\x00latin-1tR.", bytearray(b"x")),
+        (b"cbuiltins\nint\n(X\x02\x00\x00\x0012tR.", 12),
+        (b"cbuiltins\nlist\n((K\x01ttR.", [1]),
+        (b"cbuiltins\nint\nK\x05\x85\x81.", 5),
+        (b"cbuiltins\nint\nK\x05\x85}\x92.", 5),
+        (b"ccopyreg\n__newobj__\n(cbuiltins\nint\nK\x05tR.", 5),
+        (b"ccopyreg\n__newobj_ex__\n(cbuiltins\nint\nK\x05\x85}tR.", 5),
+        (b"cfractions\nFraction\n(X\x03\x00\x00\x001/3tR.", fractions.Fraction(1, 3)),
+        (b"(K\x01ibuiltins\nint\n.", 1),
+        (b"(cbuiltins\nint\nK\x01o.", 1),
+        (b"(K\x01K\x02l.", [1, 2]),
+        (b"(K\x01K\x02d.", {1: 2}),
+        (b"}K\x01K\x02s.", {1: 2}),
+        (b"]K\x01a.", [1]),
+        (b"K\x01(N1.", 1),
+        (b"K\x01(0.", 1),
+        (b"K\x01N0.", 1),
+        (b"K\x012\x86.", (1, 1)),
+        (b"K\x01p0\ng0\n\x86.", (1, 1)),
+        (b"K\x01r\x05\x00\x00\x00j\x05\x00\x00\x00\x86.", (1, 1)),
+        (b"K\x01q\x00K\x02q\x00\x86h\x00\x86.", ((1, 2), 2)),
+        (b"I01\nI00\n\x86.", (True, False)),
+        (b"L12L\nF1.5\n\x86.", (12, 1.5)),
+        (b"V\\u00e9\n.", "é"),
+        (b"\x8b\x01\x00\x00\x00\xff.", -1),
+        (b"\x8d\x01\x00\x00\x00\x00\x00\x00\x00x.", "x"),
+        (b"\x8e\x01\x00\x00\x00\x00\x00\x00\x00x.", b"x"),
+        (b"cnumpy\ndtype\n(X\x02\x00\x00\x00f8tR.", numpy.dtype("f8")),
+        (b"cbuiltins\nValueError\n)RNb(K\x011.", None),
+    ],
+)  # fmt: skip
+def test_streams_that_other_writers_make(data: bytes, value: Any) -> None:
+    found = loads(data)
+
+    if value is not None:
+        assert found == value
+        assert type(found) is type(value)
+
+
+def test_reconstructor_of_trusted_classes(allowed: None) -> None:
+    allow_type(Words)
+    allow_type(Point)
+    module = __name__.encode()
+    rebuild = b"ccopyreg\n_reconstructor\n(c" + module
+
+    words = loads(rebuild + b"\nWords\ncbuiltins\nlist\n](K\x01K\x02etR.")
+
+    assert words == [1, 2]
+    assert type(words) is Words
+
+
+def test_state_by_setstate(allowed: None) -> None:
+    allow_type(Stateful)
+
+    assert loads(pickle.dumps(Stateful(5))).value == 10
+
+
+class Stateful:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __getstate__(self) -> int:
+        return self.value
+
+    def __setstate__(self, state: int) -> None:
+        self.value = state * 2
+
+
+def test_special_attributes_are_not_set_on_trusted_classes(allowed: None) -> None:
+    allow_type(Point)
+    data = b"c" + __name__.encode() + b"\nPoint\n)\x81N}\x8c\x09__class__K\x01s\x86b."
+
+    with pytest.raises(RestrictedUnpickleError, match="state"):
+        loads(data)
+
+
+def test_reconstructor_of_a_base_that_does_not_fit(allowed: None) -> None:
+    allow_type(Point)
+    rebuild = b"ccopyreg\n_reconstructor\n(c" + __name__.encode()
+
+    with pytest.raises(RestrictedUnpickleError, match="base"):
+        loads(rebuild + b"\nPoint\ncbuiltins\nlist\n]tR.")
+
+
+def test_result_classes_of_the_public_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    module = types.ModuleType("agentix.files")
+    module.UploadResult = type("UploadResult", (), {"__module__": "agentix.files"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agentix.files", module)
+
+    found = loads(b"cagentix.files\nUploadResult\n)\x81}\x8c\x04pathK\x01sb.")
+
+    assert type(found) is module.UploadResult
+    assert found.path == 1
+    module.UploadResult = print  # type: ignore[attr-defined]
+    with pytest.raises(RestrictedUnpickleError, match="refusing to reconstruct"):
+        loads(b"cagentix.files\nUploadResult\n.")
+
+
+def test_a_trusted_class_that_raises(allowed: None) -> None:
+    allow_type(Moody)
+
+    with pytest.raises(RestrictedUnpickleError, match="KeyError"):
+        loads(b"c" + __name__.encode() + b"\nMoody\n)R.")
+
+
+class Moody:
+    def __new__(cls) -> Moody:
+        raise KeyError("mood")
+
+
+def test_state_of_a_trusted_numpy_scalar(allowed: None) -> None:
+    allow_type(numpy.float64)
+
+    assert type(loads(b"cnumpy\nfloat64\n)RK\x01b.")) is numpy.float64

@@ -188,14 +188,11 @@ def is_exception(cls: type) -> bool:
 def _reconstruct(cls: Any, base: Any, state: Any, charge: Charge) -> Any:
     if not isinstance(cls, type) or not trusted(cls):
         raise refuse(cls, "it may not be made by copyreg._reconstructor")
-    if base is object:
-        return object.__new__(cls)
     if base not in _BUILTINS.values() or not issubclass(cls, base) or not isinstance(state, base):
         raise refuse(cls, "its base does not fit")
     charge(_length(state) * 8)
     made = base.__new__(cls, state)
-    if base.__init__ is not object.__init__:
-        base.__init__(made, state)
+    base.__init__(made, *(() if base.__init__ is object.__init__ else (state,)))
     return made
 
 

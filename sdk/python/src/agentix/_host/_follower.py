@@ -62,7 +62,7 @@ class Follower:
 
     async def _run(self) -> None:
         wait = _FIRST_WAIT_SECONDS
-        while not self._gone:
+        while True:
             before = self._cursor
             try:
                 await self._stream(follow=True, timeout=None)
@@ -75,7 +75,8 @@ class Follower:
                     self._gone = True
                     if error.code() is not grpc.StatusCode.NOT_FOUND:
                         _log.warning("cannot follow sandbox %s: %s", self._sandbox_id, error.code())
-                    return
+            if self._gone:
+                return
             if self._cursor != before:
                 wait = _FIRST_WAIT_SECONDS
             await asyncio.sleep(wait)

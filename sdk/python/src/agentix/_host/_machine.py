@@ -98,10 +98,8 @@ class Machine:
         return self.stack.pop()
 
     def mark(self) -> None:
-        self.budget -= 8
+        self.charge(8)
         self.marks.append(len(self.stack))
-        if self.budget < 0:
-            self.charge(0)
 
     def pop_mark(self) -> tuple[list[Any], int]:
         """Return the values above the last mark and the nesting of one that holds them."""
