@@ -47,7 +47,7 @@ func (s *eventService) StreamEvents(r *agentixv1.StreamEventsRequest, stream age
 }
 
 func fromStreamRequest(r *agentixv1.StreamEventsRequest) (events.Query, error) {
-	query := events.Query{MinLevel: r.GetMinLevel(), CallID: r.GetCallId(), Follow: r.GetFollow(), Namespaces: r.GetNamespaces()}
+	query := events.Query{MinLevel: r.GetMinLevel(), CallID: r.GetCallId(), Follow: r.GetFollow(), Greet: true, Namespaces: r.GetNamespaces()}
 	if r.GetSandbox() != sandboxPrefix+"-" {
 		id, err := parseSandbox("sandbox", r.GetSandbox())
 		if err != nil {

@@ -17,6 +17,7 @@ type Query struct {
 	MinLevel   int32     // of log records
 	CallID     string    // events of this call only
 	Follow     bool      // go on with new events
+	Greet      bool      // with Follow: call fn at once, also without events
 }
 
 // filter is a query made ready. Gaps pass every filter: a loss is never silent.

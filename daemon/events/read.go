@@ -111,7 +111,7 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		follow = !done
 	}
-	beat := r.journal.newBeat(follow)
+	beat := r.journal.newBeat(follow, r.query.Greet)
 	defer beat.stop()
 	for {
 		if ctx.Err() != nil {
@@ -182,9 +182,12 @@ type beat struct {
 	cancel  func() bool
 }
 
-func (j *Journal) newBeat(follow bool) *beat {
+func (j *Journal) newBeat(follow, greet bool) *beat {
 	b := &beat{journal: j, due: make(chan struct{}, 1)}
-	if follow {
+	switch {
+	case follow && greet:
+		b.due <- struct{}{}
+	case follow:
 		b.reset()
 	}
 	return b
