@@ -344,8 +344,9 @@ func (t *Table[O]) cancel(now time.Time, e *entry[O]) Effect {
 			e.confirmBy = now.Add(t.limits.CancelGrace)
 		}
 		return Effect{Cancel: first, Wake: earliest(e.deadline, e.confirmBy)}
+	case reserved, finished: // Accept will see the wish; the finished call is over
 	}
-	return Effect{} // reserved: Accept will see it
+	return Effect{}
 }
 
 func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }

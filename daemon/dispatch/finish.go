@@ -83,7 +83,7 @@ func (d *Dispatcher) end(p *pending, o Outcome) {
 }
 
 // answer takes an outcome from the runtime of a sandbox. It counts if the table says so.
-func (d *Dispatcher) answer(r *receiver, id string, make func(want string) Outcome) {
+func (d *Dispatcher) answer(r *receiver, id string, read func(want string) Outcome) {
 	d.mu.Lock()
 	p := d.pending[id]
 	if d.receivers[r.sandbox] != r || p == nil || p.request.Sandbox != r.sandbox {
@@ -96,7 +96,7 @@ func (d *Dispatcher) answer(r *receiver, id string, make func(want string) Outco
 	}
 	want := p.want
 	d.mu.Unlock()
-	o := make(want)
+	o := read(want)
 	d.mu.Lock()
 	won := d.table.Answer(d.opts.Clock.Now(), r.sandbox, id, o, o.weight())
 	d.mu.Unlock()

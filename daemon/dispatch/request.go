@@ -97,7 +97,7 @@ func newCallID() string {
 // tries again has new ones.
 func (c checked) hash() string {
 	h := sha256.New()
-	timeout := binary.LittleEndian.AppendUint64(nil, uint64(c.timeout)) //nolint:gosec // not negative
+	timeout := binary.LittleEndian.AppendUint64(nil, uint64(c.timeout))
 	for _, part := range [][]byte{[]byte(c.request.Sandbox), []byte(c.call.Callable), []byte(c.call.Encoding), []byte(c.call.ResultEncoding), timeout, c.call.Arguments} {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(part))))
 		_, _ = h.Write(part)

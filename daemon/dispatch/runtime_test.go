@@ -35,7 +35,7 @@ var buildRuntime = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(buildDir, "agentix-runtime")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/agentixd/agentixd/runtime/cmd/agentix-runtime").CombinedOutput() //nolint:noctx // bounded by the test's own limit
+	out, err := exec.Command("go", "build", "-o", path, "github.com/agentixd/agentixd/runtime/cmd/agentix-runtime").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build runtime: %w: %s", err, out)
 	}
@@ -56,7 +56,7 @@ func startRuntime(t *testing.T) (socket string, process *os.Process) {
 		t.Fatal(err)
 	}
 	socket = filepath.Join(t.TempDir(), "rpc.sock")
-	cmd := exec.Command(binary, "--socket", socket, "--project", project, "--token-stdin") //nolint:noctx // killed by the cleanup
+	cmd := exec.Command(binary, "--socket", socket, "--project", project, "--token-stdin")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("{\"token\": %q}\n", boxToken))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -339,7 +339,7 @@ func (b *box) cancelOnce(path string, f func()) (stop func()) {
 func TestR2_CutLink(t *testing.T) {
 	b := newBox(t)
 	const callers, rounds, lines = 8, 6, 400
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	var cuts sync.WaitGroup
 	cuts.Go(func() {
 		tick := time.NewTicker(70 * time.Millisecond)
@@ -385,7 +385,7 @@ func TestR2_CutLink(t *testing.T) {
 	returned := 0
 	for id, o := range outcomes {
 		path := filepath.Join(dir, id)
-		ran, _ := os.ReadFile(path) //nolint:gosec // the test's own
+		ran, _ := os.ReadFile(path)
 		times := bytes.Count(ran, []byte("\n"))
 		switch {
 		case o.Error == nil:
@@ -451,7 +451,7 @@ func TestR8_RestartedDaemonResumes(t *testing.T) {
 	r := Request{CallID: "long", Callable: "app::tick", Args: text([]any{path, 20000})}
 	done := make(chan error, 1)
 	go func() { // ends with the first daemon
-		_, err := b.remote(context.Background(), r)
+		_, err := b.remote(t.Context(), r)
 		done <- err
 	}()
 	await.True(t, func() bool { _, err := os.Stat(path); return err == nil }, "the call to run")
@@ -464,7 +464,7 @@ func TestR8_RestartedDaemonResumes(t *testing.T) {
 	if err != nil || o.Error != nil || string(o.Value) != "20000" {
 		t.Fatalf("got %+v, %+v, %v", o, o.Error, err)
 	}
-	if ran, err := os.ReadFile(path); err != nil || string(ran) != "ran\n" { //nolint:gosec // the test's own
+	if ran, err := os.ReadFile(path); err != nil || string(ran) != "ran\n" {
 		t.Errorf("ran %q, %v", ran, err)
 	}
 	expectLines(t, "long", b.printed(dir)[path], 20000)
@@ -477,7 +477,7 @@ func TestRuntimeDownAndTimeout(t *testing.T) {
 	var took time.Duration
 	go func() { // ends with the timeout
 		began := time.Now()
-		o, err := b.remote(context.Background(), Request{Callable: "app::until_cancelled", Args: text([]string{path}), Timeout: 2 * time.Second})
+		o, err := b.remote(t.Context(), Request{Callable: "app::until_cancelled", Args: text([]string{path}), Timeout: 2 * time.Second})
 		took = time.Since(began)
 		done <- answer{o, err}
 	}()

@@ -92,20 +92,19 @@ func New(opts Options) *Link {
 // started ended. It must be called once.
 func (l *Link) Run(ctx context.Context) error {
 	pause := l.timing.backoff
-	for ctx.Err() == nil {
+	for {
 		began := l.opts.Clock.Now()
-		err := l.connectOnce(ctx)
-		if ctx.Err() != nil {
-			break
+		if err := l.connectOnce(ctx); ctx.Err() == nil {
+			l.noteFailure(err)
 		}
-		l.noteFailure(err)
 		if l.opts.Clock.Now().Sub(began) >= l.timing.steady {
 			pause = l.timing.backoff
 		}
-		l.wait(ctx, pause/2+rand.N(pause/2+1))
+		if !l.wait(ctx, pause/2+rand.N(pause/2+1)) { //nolint:gosec // jitter needs no secrecy
+			return nil
+		}
 		pause = min(2*pause, l.timing.backoffTo)
 	}
-	return nil
 }
 
 func (l *Link) noteFailure(err error) {
@@ -123,7 +122,8 @@ func (l *Link) noteFailure(err error) {
 	l.opts.Logger.Log(context.Background(), level, "runtime connection ended", "err", err)
 }
 
-func (l *Link) wait(ctx context.Context, d time.Duration) {
+// wait waits for d; false means that ctx ended.
+func (l *Link) wait(ctx context.Context, d time.Duration) bool {
 	due := make(chan struct{})
 	stop := l.opts.Clock.AfterFunc(d, func() { close(due) })
 	defer stop()
@@ -131,6 +131,7 @@ func (l *Link) wait(ctx context.Context, d time.Duration) {
 	case <-due:
 	case <-ctx.Done():
 	}
+	return ctx.Err() == nil
 }
 
 // connectOnce connects and serves one connection until it ends.

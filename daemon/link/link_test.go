@@ -118,9 +118,7 @@ func TestReconnectResumes(t *testing.T) {
 	await.True(t, func() bool {
 		return get(h, func(r *recorder) bool { return r.connected == 2 && len(r.disconnected) == 1 })
 	}, "the reconnect")
-	if link.Session() != 2 {
-		t.Errorf("session %d, want 2", link.Session())
-	}
+	await.True(t, func() bool { return link.Session() == 2 }, "the second session")
 	if err := link.CallIn(t.Context(), 1, &wire.Call{CallID: "old"}); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("call on an ended session: %v", err)
 	}

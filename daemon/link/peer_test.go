@@ -3,7 +3,7 @@ package link
 import (
 	"bufio"
 	"context"
-	"crypto/sha1" //nolint:gosec // the WebSocket handshake is made of it
+	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -96,7 +96,7 @@ func (p *peer) request() *http.Request {
 
 func (p *peer) upgrade() {
 	req := p.request()
-	sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
+	sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	p.write(fmt.Appendf(nil, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(sum[:])))
 }
@@ -273,7 +273,7 @@ func start(t *testing.T, l *listener, h Handler, change func(*Link)) *Link {
 // run runs a link until the test ends.
 func run(t *testing.T, link *Link) {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := link.Run(ctx); err != nil {

@@ -99,7 +99,7 @@ func dialSession(ctx context.Context, l *Link) (*session, error) {
 		s.conn = newMeteredConn(c, s.clock.Now)
 		return s.conn, nil
 	})
-	ws, _, err := websocket.Dial(ctx, "ws://runtime/socket.io/?EIO=4&transport=websocket", &websocket.DialOptions{
+	ws, _, err := websocket.Dial(ctx, "ws://runtime/socket.io/?EIO=4&transport=websocket", &websocket.DialOptions{ //nolint:bodyclose // the body is the WebSocket
 		HTTPClient:      client,
 		CompressionMode: websocket.CompressionDisabled,
 		OnPingReceived:  func(context.Context, []byte) bool { return s.chargeControl() },
