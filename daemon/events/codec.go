@@ -77,13 +77,13 @@ func (e *encoder) body(body Body) error {
 			e.numbers(int64(b.LevelNumber), int64(b.Line)),
 			e.texts(b.Message, b.Pathname, b.Function, b.Module, b.ExceptionText, b.StackInfo, b.Extras))
 	case *Output:
-		return errors.Join(e.texts(b.Stream), e.enc.EncodeBytes(b.Data))
+		return errors.Join(e.texts(b.Stream), e.blob(b.Data))
 	case *Span:
 		return errors.Join(
 			e.numbers(nanoseconds(b.StartTime), nanoseconds(b.EndTime)),
 			e.texts(b.Phase, b.TraceID, b.SpanID, b.ParentID, b.Name, b.Attributes, b.Status, b.StatusDescription, b.Error, b.Events))
 	case *Plugin: // its JSON form is made again when it is read
-		return errors.Join(e.texts(b.Namespace, b.Event), e.enc.EncodeBytes(b.MsgpackData))
+		return errors.Join(e.texts(b.Namespace, b.Event), e.blob(b.MsgpackData))
 	case *Lifecycle:
 		return e.texts(b.State, b.Reason, b.Message)
 	case *Call:
@@ -105,6 +105,15 @@ func (e *encoder) texts(all ...string) error {
 	return nil
 }
 
+// blob writes nil as no bytes.
+func (e *encoder) blob(b []byte) error {
+	if err := e.enc.EncodeBytesLen(len(b)); err != nil {
+		return err
+	}
+	_, err := e.buf.Write(b)
+	return err
+}
+
 func (e *encoder) numbers(all ...int64) error {
 	for _, n := range all {
 		if err := e.enc.EncodeInt(n); err != nil {
@@ -114,54 +123,40 @@ func (e *encoder) numbers(all ...int64) error {
 	return nil
 }
 
-// decoder reads the events of one batch; the first failure stays.
+// decoder reads the events of one batch; the first failure stays. It takes no more memory
+// than the batch has bytes, whatever lengths a damaged one claims.
 type decoder struct {
-	in  *bytes.Reader
-	dec *msgpack.Decoder
-	err error
+	rest []byte
+	err  error
 }
-
-var decoders = sync.Pool{New: func() any {
-	d := &decoder{in: bytes.NewReader(nil)}
-	d.dec = msgpack.NewDecoder(d.in)
-	return d
-}}
 
 // decode returns the events of a batch, numbered from first to last.
 func decode(sandbox string, data []byte, first, last uint64) ([]Event, error) {
 	if len(data) == 0 || data[0] != batchVersion || last < first || last-first >= uint64(len(data)) {
 		return nil, errDamagedBatch
 	}
-	d := decoders.Get().(*decoder) //nolint:errcheck // the pool holds nothing else
-	defer decoders.Put(d)
-	d.in.Reset(data[1:])
-	d.dec.Reset(d.in)
-	d.err = nil
+	d := decoder{rest: data[1:]}
 	evs := make([]Event, last-first+1)
 	for i := range evs {
 		ev := &evs[i]
 		ev.Seq, ev.Sandbox = first+uint64(i), sandbox //nolint:gosec // an index
 		d.event(ev)
 		if d.err != nil {
-			return nil, fmt.Errorf("%w: event %d: %w", errDamagedBatch, ev.Seq, d.err)
+			return nil, fmt.Errorf("event %d: %w", ev.Seq, d.err)
 		}
 	}
-	if d.in.Len() > 0 {
-		return nil, fmt.Errorf("%w: %d bytes after its last event", errDamagedBatch, d.in.Len())
+	if len(d.rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes after its last event", errDamagedBatch, len(d.rest))
 	}
 	return evs, nil
 }
 
 func (d *decoder) event(ev *Event) {
-	n, err := d.dec.DecodeArrayLen()
-	if err != nil {
-		d.err = err
-		return
-	}
+	_, n := d.next()
 	kind := Kind(d.number()) //nolint:gosec // an unknown one is refused below
 	fields, known := fieldsOf[kind]
 	if d.err == nil && (!known || n != 3+fields) {
-		d.err = fmt.Errorf("kind %d with %d fields", kind, n)
+		d.err = fmt.Errorf("%w: kind %d with %d fields", errDamagedBatch, kind, n)
 	}
 	ev.Time = timeAt(d.number())
 	ev.CallID = d.text()
@@ -197,30 +192,42 @@ func (d *decoder) body(kind Kind) Body {
 	}
 }
 
-func (d *decoder) text() string {
+// next cuts off one token: a scalar, or the head of an array with inside values.
+func (d *decoder) next() (token []byte, inside int) {
 	if d.err != nil {
-		return ""
+		return nil, 0
 	}
-	s, err := d.dec.DecodeString()
-	d.err = err
-	return s
+	if len(d.rest) == 0 {
+		d.err = errDamagedBatch
+		return nil, 0
+	}
+	head, size, inside := shape(d.rest)
+	if head == 0 || size > len(d.rest)-head {
+		d.err = errDamagedBatch
+		return nil, 0
+	}
+	token, d.rest = d.rest[:head+size:head+size], d.rest[head+size:]
+	return token, inside
 }
 
+func (d *decoder) text() string { return string(d.bytes()) }
+
+// bytes shares the memory of the batch.
 func (d *decoder) bytes() []byte {
-	if d.err != nil {
-		return nil
+	token, _ := d.next()
+	data, ok := content(token)
+	if !ok && d.err == nil {
+		d.err = errDamagedBatch
 	}
-	b, err := d.dec.DecodeBytes()
-	d.err = err
-	return b
+	return data
 }
 
 func (d *decoder) number() int64 {
-	if d.err != nil {
-		return 0
+	token, _ := d.next()
+	n, ok := integer(token)
+	if !ok && d.err == nil {
+		d.err = errDamagedBatch
 	}
-	n, err := d.dec.DecodeInt64()
-	d.err = err
 	return n
 }
 

@@ -25,7 +25,7 @@ type allSource struct {
 }
 
 func newAllSource(j *Journal, q *Query) *allSource {
-	a := &allSource{j: j, follow: q.Follow, batch: 1, until: math.MaxUint64, seen: map[int64]uint64{}, told: map[int64]uint64{}}
+	a := &allSource{j: j, follow: q.Follow, batch: 1, until: math.MaxInt64, seen: map[int64]uint64{}, told: map[int64]uint64{}}
 	if a.follow {
 		j.all.mu.Lock()
 		j.all.followers++
