@@ -76,6 +76,9 @@ func callID(payload []byte) (string, bool) {
 	return id, ok && err == nil
 }
 
+// maxCallID bounds the id of a call; a neighbour's host may use any string.
+const maxCallID = 1024
+
 // parseCall reads a call. The refusal is what the sender is told; the call is nil if it has
 // no id. Unknown keys and ours of a wrong type are a neighbour's business and ignored.
 func parseCall(payload []byte) (*wire.Call, *wire.Error) {
@@ -109,7 +112,7 @@ func parseCall(payload []byte) (*wire.Call, *wire.Error) {
 		bad = bad || !ok
 	})
 	switch {
-	case err != nil || !hasID:
+	case err != nil || !hasID || len(call.CallID) > maxCallID:
 		return nil, &wire.Error{Type: wire.ErrBadRequest, Message: "missing call_id"}
 	case !hasCallable:
 		return &call, &wire.Error{Type: "KeyError", Message: "'callable'"}

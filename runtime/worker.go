@@ -15,6 +15,7 @@ type workerHandler struct{ r *Runtime }
 
 // Output takes what processes wrote to fd 1 and 2.
 func (w *workerHandler) Output(name, callID string, b []byte) {
+	callID = recordCallID(callID)
 	for len(b) > 0 {
 		part := b[:min(len(b), wire.MaxLineBytes)]
 		b = b[len(part):]
@@ -121,7 +122,7 @@ func (w *workerHandler) log(record []byte, callID string) {
 			at = f
 		}
 	})
-	w.r.hub.append(wire.Record{Kind: wire.RecordLog, Time: at, CallID: cut(callID, wire.MaxCallIDBytes), Data: record})
+	w.r.hub.append(wire.Record{Kind: wire.RecordLog, Time: at, CallID: recordCallID(callID), Data: record})
 	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, record)
 }
 
@@ -136,8 +137,17 @@ func (w *workerHandler) span(event string, data []byte) {
 		return
 	}
 	id, _ := callID(data)
-	w.r.hub.append(wire.Record{Kind: wire.RecordSpan, Time: now(), CallID: cut(id, wire.MaxCallIDBytes), Event: event, Data: data})
+	w.r.hub.append(wire.Record{Kind: wire.RecordSpan, Time: now(), CallID: recordCallID(id), Event: event, Data: data})
 	w.r.hub.publish(wire.NamespaceTrace, event, data)
+}
+
+// recordCallID is the id as a record tells it: a neighbour's host may use ids that the
+// daemon knows nothing of.
+func recordCallID(id string) string {
+	if len(id) > wire.MaxCallIDBytes {
+		return ""
+	}
+	return id
 }
 
 // recordOK checks what becomes the data of a record.

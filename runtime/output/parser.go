@@ -6,8 +6,6 @@ package output
 import (
 	"bytes"
 	"encoding/binary"
-
-	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 // MarkerBytes is the length of the random marker that a worker announces.
@@ -100,7 +98,7 @@ func cut(b []byte) (id string, data []byte, n int, state pieceState) {
 		return "", nil, 0, partial
 	}
 	idLen := int(b[0])
-	if idLen == 0 || idLen > wire.MaxCallIDBytes {
+	if idLen == 0 {
 		return "", nil, 0, malformed
 	}
 	if len(b) < 1+idLen+2 {

@@ -64,11 +64,11 @@ func TestOOMCounter(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	text, cause, _ := describe(-9, true)
+	text, cause := describe(-9, true)
 	if text != "killed by signal 9 (likely OOM-killed)" || cause != "OOM_KILLED" {
 		t.Errorf("got %q, %q", text, cause)
 	}
-	if _, cause, _ := describe(-15, true); cause != "SIGNAL" {
+	if _, cause := describe(-15, true); cause != "SIGNAL" {
 		t.Errorf("got %q", cause)
 	}
 }

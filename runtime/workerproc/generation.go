@@ -124,7 +124,7 @@ func (g *generation) boot(ctx context.Context) *BootError {
 	}
 	select {
 	case <-g.p.Done():
-		text, _, _ := describe(g.p.Returncode(), false)
+		text, _ := describe(g.p.Returncode(), false)
 		return &BootError{Type: "RuntimeError", Message: "worker ended before it was ready: " + text}
 	default:
 		return &BootError{Type: "RuntimeError", Message: "worker closed its pipe before it was ready"}
@@ -156,14 +156,14 @@ func (g *generation) serve(ctx context.Context) Death {
 		}
 	}
 	code := g.p.Returncode()
-	text, cause, _ := describe(code, oomKills() > g.p.oomKills)
+	text, cause := describe(code, oomKills() > g.p.oomKills)
 	return Death{WorkerID: g.p.id, Returncode: &code, Cause: cause, Message: "runtime worker exited: " + text}
 }
 
 // describe is the text and the cause of an exit.
-func describe(code int, oom bool) (text, cause string, killed bool) {
+func describe(code int, oom bool) (text, cause string) {
 	if code >= 0 {
-		return fmt.Sprintf("exit code %d", code), wire.CauseExit, false
+		return fmt.Sprintf("exit code %d", code), wire.CauseExit
 	}
 	text, cause = fmt.Sprintf("killed by signal %d", -code), wire.CauseSignal
 	if code == -int(syscall.SIGKILL) {
@@ -172,7 +172,7 @@ func describe(code int, oom bool) (text, cause string, killed bool) {
 			cause = wire.CauseOOM
 		}
 	}
-	return text, cause, true
+	return text, cause
 }
 
 // await waits for the exit of the process.
