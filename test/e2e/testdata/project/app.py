@@ -140,9 +140,9 @@ def environment(name: str) -> Any:
 
 def noisy(number: int) -> int:
     """Writes by every way that there is, in a known order within each."""
-    with trace("work", number=number), span("step", big=2**70, exact=1.0):
+    with trace("work", number=number), span("step", big=2**63, exact=1.0):
         for n in range(number):
-            log.info("record %d", n, extra={"n": n, "big": 2**70})
+            log.info("record %d", n, extra={"n": n, "big": 2**63})
             print(f"printed {n}")
         print("to stderr", file=sys.stderr)
         subprocess.run(["/bin/sh", "-c", "echo from a child"], check=True)
