@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from harness import WorkerProcess, worker
+from hypothesis import settings
+
+settings.register_profile("agentix", deadline=None)  # the machine may be busy
+settings.load_profile("agentix")
 
 
 @pytest.fixture(scope="module")

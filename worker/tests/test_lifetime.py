@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -156,7 +157,7 @@ def test_multiprocessing_works(shared: WorkerProcess) -> None:
 @pytest.mark.parametrize("native", [True, False])
 def test_executed_children_inherit_only_the_standard_descriptors(native: bool) -> None:
     with worker(native=native) as process:
-        fds = eval(process.call("app::exec_child_fds"))
+        fds = json.loads(process.call("app::exec_child_fds"))
         assert [fd for fd in fds if fd > 3] == []  # 3 is the listing itself
 
 

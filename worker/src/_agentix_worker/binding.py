@@ -20,16 +20,23 @@ _P = inspect.Parameter
 class _Plan:
     """What is known about one function: its parameters and a converter for each."""
 
-    __slots__ = ("converters", "signature")
+    __slots__ = ("converters", "names", "positional", "required", "signature")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.signature: Optional[inspect.Signature]
+        self.names: Optional[frozenset[str]] = None
         try:
             self.signature = inspect.signature(fn)
         except (ValueError, TypeError):  # many builtins tell none
             self.signature = None
             self.converters: dict[str, convert.Converter] = {}
             return
+        parameters = self.signature.parameters.values()
+        # The common shape, plain named parameters, is bound without Signature.bind.
+        self.positional = [p.name for p in parameters if p.kind is _P.POSITIONAL_OR_KEYWORD]
+        plain = all(p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY) for p in parameters)
+        self.names = frozenset(p.name for p in parameters) if plain else None
+        self.required = frozenset(p.name for p in parameters if p.default is _P.empty)
         hints = _hints(fn)
         self.converters = {
             name: convert.converter(hints.get(name, Any))
@@ -63,7 +70,7 @@ def _hints(fn: Any) -> dict[str, Any]:
     if inspect.isclass(target):
         target = target.__init__ if target.__init__ is not object.__init__ else target.__new__
     elif not (inspect.isfunction(target) or inspect.ismethod(target)):
-        target = getattr(target, "__call__", target)
+        target = getattr(type(target), "__call__", target)  # noqa: B004
     return convert.hints(target)
 
 
@@ -72,11 +79,25 @@ def bind(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], encodi
     plan = _plan(fn)
     if plan.signature is None:
         return tuple(args), kwargs
+    errors = convert.Errors(binary=encoding == "msgpack")
+    if plan.names is not None:
+        given = plan.positional[: len(args)]
+        if (
+            len(args) > len(plan.positional)
+            or not plan.names.issuperset(kwargs)
+            or not kwargs.keys().isdisjoint(given)
+            or not plan.required.issubset({*given, *kwargs})
+        ):
+            raise _invalid(_shape_violations(plan.signature, args, kwargs))
+        made = [_convert(plan, name, value, errors) for name, value in zip(given, args)]
+        named = {name: _convert(plan, name, value, errors) for name, value in kwargs.items()}
+        if errors.found:
+            raise _invalid(errors.found)
+        return tuple(made), named
     try:
         bound = plan.signature.bind(*args, **kwargs)
     except TypeError as e:
         raise _invalid(_shape_violations(plan.signature, args, kwargs) or [("", str(e))]) from None
-    errors = convert.Errors(binary=encoding == "msgpack")
     parameters = plan.signature.parameters
     for name, value in bound.arguments.items():
         conv = plan.converters.get(name)
@@ -87,13 +108,18 @@ def bind(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], encodi
             bound.arguments[name] = tuple(conv(v, (None, f"{name}[{i}]"), errors) for i, v in enumerate(value))
         elif kind is _P.VAR_KEYWORD:
             bound.arguments[name] = {k: conv(v, (None, k), errors) for k, v in value.items()}
-        elif value is None and parameters[name].default is None:
-            continue  # `x: int = None`
         else:
-            bound.arguments[name] = conv(value, (None, name), errors)
+            bound.arguments[name] = _convert(plan, name, value, errors)
     if errors.found:
         raise _invalid(errors.found)
     return bound.args, bound.kwargs
+
+
+def _convert(plan: _Plan, name: str, value: Any, errors: convert.Errors) -> Any:
+    conv = plan.converters.get(name)
+    if conv is None or (value is None and plan.signature and plan.signature.parameters[name].default is None):
+        return value  # not annotated, or `x: int = None`
+    return conv(value, (None, name), errors)
 
 
 def _shape_violations(signature: inspect.Signature, args: list[Any], kwargs: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Callable
 from _agentix_worker.limits import MAX_LINE_BYTES
 
 _F_SETPIPE_SZ = 1031
-_PIPE_BYTES = 1 << 20  # room for code that writes while it holds the interpreter
+_PIPE_BYTES = 1 << 18  # room for code that writes while it holds the interpreter
 
 
 class Capture:

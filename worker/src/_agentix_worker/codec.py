@@ -7,7 +7,7 @@ both behave the same. Nothing here does I/O.
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Union
 
 MAX_NESTING = 256
 """Levels of arrays and maps that are packed or unpacked; a value of the wire has at most 200."""
@@ -277,7 +277,7 @@ def _timestamp(data: bytes) -> Any:
         raise CodecError("timestamp is out of range") from e
 
 
-def unpack_pure(data: bytes) -> Any:
+def unpack_pure(data: Union[bytes, bytearray]) -> Any:
     """Unpack exactly one msgpack document."""
     reader = _Reader(bytes(data))
     value = reader.value(0)
@@ -304,7 +304,7 @@ def nesting(value: Any, limit: int) -> int:
     return depth
 
 
-def _accelerated(msgpack: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+def _accelerated(msgpack: Any) -> tuple[Callable[[Any], bytes], Callable[[Union[bytes, bytearray]], Any]]:
     def plain(value: Any) -> Any:
         if type(value) is Ext:
             return msgpack.ExtType(value.code, value.data)
@@ -319,7 +319,7 @@ def _accelerated(msgpack: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes]
         except (ValueError, TypeError, OverflowError) as e:
             raise e if isinstance(e, CodecError) else CodecError(str(e)) from e
 
-    def unpack_c(data: bytes) -> Any:
+    def unpack_c(data: Union[bytes, bytearray]) -> Any:
         try:
             value = msgpack.unpackb(data, raw=False, strict_map_key=True, timestamp=3, ext_hook=Ext)
         except Exception as e:
@@ -353,7 +353,7 @@ pack_known: Callable[[Any], bytes] = pack_pure
 """Pack a value that our own code made packable: nothing is checked twice."""
 pack: Callable[[Any], bytes] = pack_pure
 """Pack one value of exact built-in types; CodecError when msgpack cannot carry it."""
-unpack: Callable[[bytes], Any] = unpack_pure
+unpack: Callable[[Union[bytes, bytearray]], Any] = unpack_pure
 """Unpack exactly one document; CodecError when the bytes are anything else."""
 
 try:

@@ -15,7 +15,7 @@ import typing
 from typing import Any, Callable, Optional
 
 from _agentix_worker.convert_objects import dataclass_converter, named_tuple_converter, pydantic_converter, typed_dict_converter
-from _agentix_worker.convert_scalars import SCALARS, enum_converter, path_converter
+from _agentix_worker.convert_scalars import enum_converter, path_converter, scalar_converter
 
 Path = Optional[tuple[Any, Any]]
 Converter = Callable[[Any, Path, "Errors"], Any]
@@ -128,7 +128,7 @@ def _build(annotation: Any) -> Converter:
         return anything
     if annotation is None:
         annotation = type(None)
-    scalar = SCALARS.get(annotation)
+    scalar = scalar_converter(annotation)
     if scalar is not None:
         return scalar
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
-import datetime
-import decimal
-import uuid
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 if TYPE_CHECKING:
     from _agentix_worker.convert import Converter, Errors, Path
@@ -22,13 +18,22 @@ def _exact(kinds: tuple[type, ...], what: str) -> Converter:
     return convert
 
 
+def _base64(text: str) -> bytes:
+    if not _BASE64.issuperset(text):
+        raise ValueError("a character that is not base64")
+    return binascii.a2b_base64(text)
+
+
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+
+
 def _bytes(make: Callable[[bytes], Any]) -> Converter:
     def convert(value: Any, path: Path, errors: Errors) -> Any:
         if type(value) is bytes:
             return make(value)
         if type(value) is str and not errors.binary:
             try:
-                return make(base64.b64decode(value, validate=True))
+                return make(_base64(value))
             except (binascii.Error, ValueError):
                 errors.add(path, "expected bytes as base64 text")
                 return value
@@ -61,19 +66,22 @@ def _iso(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return read
 
 
-def _decimal(value: Any, path: Path, errors: Errors) -> Any:
-    try:
-        if type(value) in (str, int):
-            return decimal.Decimal(value)
-        if type(value) is float:
-            return decimal.Decimal(repr(value))
-    except (ValueError, ArithmeticError):
-        pass
-    errors.expected(path, "a decimal number", value)
-    return value
+def _decimal(make: Callable[[Any], Any]) -> Converter:
+    def convert(value: Any, path: Path, errors: Errors) -> Any:
+        try:
+            if type(value) in (str, int):
+                return make(value)
+            if type(value) is float:
+                return make(repr(value))
+        except (ValueError, ArithmeticError):
+            pass
+        errors.expected(path, "a decimal number", value)
+        return value
+
+    return convert
 
 
-SCALARS: dict[Any, Converter] = {
+_BUILTIN: dict[Any, Converter] = {
     type(None): _exact((type(None),), "null"),
     bool: _exact((bool,), "a boolean"),
     int: _exact((int,), "an integer"),
@@ -81,12 +89,30 @@ SCALARS: dict[Any, Converter] = {
     str: _exact((str,), "a string"),
     bytes: _bytes(bytes),
     bytearray: _bytes(bytearray),
-    datetime.datetime: _parsed(datetime.datetime, _iso(datetime.datetime.fromisoformat), "an ISO 8601 date and time"),
-    datetime.date: _parsed(datetime.date, datetime.date.fromisoformat, "an ISO 8601 date"),
-    datetime.time: _parsed(datetime.time, _iso(datetime.time.fromisoformat), "an ISO 8601 time"),
-    decimal.Decimal: _decimal,
-    uuid.UUID: _parsed(uuid.UUID, uuid.UUID, "a UUID"),
 }
+
+
+def scalar_converter(kind: Any) -> Optional[Converter]:
+    """Return the converter of a class of single values, None for any other annotation.
+
+    Classes of other modules go by name, so that none is imported before user code does.
+    """
+    if not isinstance(kind, type):
+        return None
+    known = _BUILTIN.get(kind)
+    if known is not None:
+        return known
+    made: Any = kind
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name == "datetime.datetime":
+        return _parsed(kind, _iso(made.fromisoformat), "an ISO 8601 date and time")
+    if name == "datetime.date":
+        return _parsed(kind, made.fromisoformat, "an ISO 8601 date")
+    if name == "datetime.time":
+        return _parsed(kind, _iso(made.fromisoformat), "an ISO 8601 time")
+    if name == "decimal.Decimal":
+        return _decimal(made)
+    return _parsed(kind, made, "a UUID") if name == "uuid.UUID" else None
 
 
 def path_converter(kind: type) -> Converter:

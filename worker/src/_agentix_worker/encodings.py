@@ -35,7 +35,8 @@ def decode_arguments(encoding: str, data: bytes, fn: Callable[..., Any]) -> Argu
         and all(type(k) is str for k in pair[1])
     ):
         raise CallFailure("ArgumentsDecodeError", f"{encoding} arguments are not a pair [args, kwargs]")
-    if codec.nesting(pair, MAX_DEPTH + 2) > MAX_DEPTH + 2:
+    # A level takes at least a byte, so short data is never too deep.
+    if len(data) > MAX_DEPTH and codec.nesting(pair, MAX_DEPTH + 2) > MAX_DEPTH + 2:
         raise CallFailure("ArgumentsDecodeError", f"an argument is nested deeper than {MAX_DEPTH} levels")
     from _agentix_worker import binding  # needed for these encodings only
 

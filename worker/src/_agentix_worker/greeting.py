@@ -13,7 +13,7 @@ def ready_frame(*capabilities: str, **extra: Any) -> dict[str, Any]:
         "type": "ready",
         "worker": "agentix",
         "protocol": 1,
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": ".".join(map(str, sys.version_info[:3])),
         "pid": os.getpid(),
         "capabilities": ["encoding", "deadline", "baggage", *capabilities],
         **extra,

@@ -47,10 +47,7 @@ class NativeOutlet:
         """Say nothing: the error frame tells it all."""
 
     def _log(self, record: bytes, call_id: Optional[str]) -> None:
-        if call_id:
-            head = b"\x83\xa4type\xa3log\xa7call_id" + codec.pack_str(call_id)
-        else:
-            head = b"\x82\xa4type\xa3log"
+        head = b"\x83\xa4type\xa3log\xa7call_id" + codec.pack_str(call_id) if call_id else b"\x82\xa4type\xa3log"
         self._writer.send_body(b"".join((head, b"\xa6record", record)))
 
     def span(self, event: str, data: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ string, an Enum its value. msgpack: the same, but bytes stay binary.
 
 from __future__ import annotations
 
+import binascii
 import sys
 from typing import Any, Optional
 
@@ -104,9 +105,7 @@ class _Walk:
     def binary_leaf(self, data: bytes) -> Any:
         if self.binary:
             return data
-        import base64
-
-        return base64.b64encode(data).decode()
+        return binascii.b2a_base64(data, newline=False).decode()
 
     def leaf(self, value: Any, path: Path) -> Any:
         enum = sys.modules.get("enum")

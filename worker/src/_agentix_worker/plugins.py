@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any, Callable
 
-from _agentix_worker import codec, plain
+from _agentix_worker import codec
 from _agentix_worker.errors import CallFailure
 from _agentix_worker.limits import MAX_EVENT_BYTES
 from _agentix_worker.pipe import FrameWriter
@@ -36,6 +36,8 @@ class Plugins:
 
     def emit(self, namespace: str, event: str, data: Any) -> None:
         """Send one event; ValueError when its data cannot be sent or is over the limit."""
+        from _agentix_worker import plain  # not needed to start
+
         try:
             packed = plain.encode(data, "msgpack")
         except CallFailure as e:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Union
 
 from _agentix_worker import ambient, codec
 from _agentix_worker.calls import Invoker
-from _agentix_worker.framing import FrameDecoder, FrameError
+from _agentix_worker.framing import Body, FrameDecoder, FrameError
 from _agentix_worker.native import NativeOutlet
 from _agentix_worker.pipe import FrameWriter
 from _agentix_worker.plugins import Plugins
@@ -69,23 +69,30 @@ class Worker:
 
     def _readable(self) -> None:
         try:
-            data = os.read(self._read_fd, _READ_BYTES)
+            bodies = self._read()
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
-        if not data:
+        except (OSError, EOFError, FrameError):  # after a bad length nothing can be trusted
             self._stop()
-            return
-        try:
-            bodies = self._decoder.feed(data)
-        except FrameError:
-            self._stop()  # nothing after it can be trusted
             return
         for body in bodies:
             self._frame(body)
 
-    def _frame(self, body: bytes) -> None:
+    def _read(self) -> list[Body]:
+        space = self._decoder.space()
+        if space is not None:
+            n = os.readv(self._read_fd, [space])
+            body = self._decoder.filled(n) if n else None
+            bodies = [] if body is None else [body]
+        else:
+            data = os.read(self._read_fd, _READ_BYTES)
+            n = len(data)
+            bodies = self._decoder.feed(data)
+        if not n:
+            raise EOFError
+        return bodies
+
+    def _frame(self, body: Body) -> None:
         try:
             frame = codec.unpack(body) if body else {}
             handler = self._handlers[frame["type"]]
@@ -101,9 +108,8 @@ class Worker:
 
     def _inbound(self, frame: dict[str, Any]) -> None:
         namespace, event, data = frame.get("namespace"), frame.get("event"), frame.get("data")
-        if isinstance(namespace, str) and isinstance(event, str):
-            if not self._outlet.control(namespace, event, data):
-                self._plugins.inbound(namespace, event, data)
+        if isinstance(namespace, str) and isinstance(event, str) and not self._outlet.control(namespace, event, data):
+            self._plugins.inbound(namespace, event, data)
 
     def _stop(self) -> None:
         self._stopping = True
