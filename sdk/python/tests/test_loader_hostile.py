@@ -48,7 +48,7 @@ class _Reduces:
 
 _INT_1E9 = b"J" + struct.pack("<i", 10**9)
 _LONG = b"\x8a\x09" + (2**64).to_bytes(9, "little")
-_MILLION = b"(" + b"N" * 1_000_000 + b"l"
+_ENTRIES = b"(" + b"N" * 200_000 + b"l"
 
 REFUSED: dict[str, bytes] = {
     # Names that are not on the list.
@@ -299,9 +299,9 @@ class _Witness:
 
 # Streams of a few hundred kilobytes that ask for gigabytes, or for a deep structure.
 def _copies() -> bytes:
-    """Copy a list of a million entries ten thousand times."""
+    """Copy a list of two hundred thousand entries two thousand times."""
     copy = b"h\x01h\x00\x85R0"
-    return _MILLION + b"q\x000" + _glob("builtins", "list") + b"q\x010" + copy * 10_000 + b"N."
+    return _ENTRIES + b"q\x000" + _glob("builtins", "list") + b"q\x010" + copy * 2_000 + b"N."
 
 
 def _tuples() -> bytes:
@@ -318,7 +318,7 @@ def _lists() -> bytes:
 
 
 def _sets() -> bytes:
-    return b"(" + b"\x8f" * 2_000_000 + b"t."
+    return b"(" + b"\x8f" * 300_000 + b"t."
 
 
 def _laughs() -> bytes:
@@ -328,7 +328,7 @@ def _laughs() -> bytes:
 
 
 def _doubles() -> bytes:
-    return b"](" + b"]N\x86" * 3_000_000 + b"e."
+    return b"](" + b"]N\x86" * 300_000 + b"e."
 
 
 @pytest.mark.parametrize("build", [_copies, _tuples, _nested_key, _lists, _sets, _laughs, _doubles])
