@@ -97,7 +97,7 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	if err := m.opts.Store.DeleteSandbox(ctx, id); err != nil {
 		return fmt.Errorf("delete sandbox %s: %w", id, errors.Join(putErr, err))
 	}
-	m.journal(id, Stopped, reason, "")
+	m.journal(id, Stopped, Deleted, "") // ends followers
 	if err := m.opts.Journal.DeleteSandbox(ctx, id); err != nil {
 		m.log.Warn("journal of deleted sandbox kept", "sandbox", id, "err", err)
 	}

@@ -27,7 +27,7 @@ const (
 func (m *Manager) askHealth(ctx context.Context, handle providers.Handle) wire.Health {
 	ctx, cancel := context.WithTimeoutCause(ctx, healthTimeout, errors.New("no answer to /health in time"))
 	defer cancel()
-	h, err := fetchHealth(ctx, handle)
+	h, err := fetchHealth(ctx, handle, m.opts.Store.RuntimeToken(handle.ID()))
 	if err != nil {
 		m.log.Debug("runtime health not read", "sandbox", handle.ID(), "err", err)
 		return wire.Health{}
@@ -35,7 +35,7 @@ func (m *Manager) askHealth(ctx context.Context, handle providers.Handle) wire.H
 	return h
 }
 
-func fetchHealth(ctx context.Context, handle providers.Handle) (h wire.Health, err error) {
+func fetchHealth(ctx context.Context, handle providers.Handle, token string) (h wire.Health, err error) {
 	transport := &http.Transport{
 		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return handle.Dial(ctx) },
 		DisableKeepAlives:      true,
@@ -50,6 +50,7 @@ func fetchHealth(ctx context.Context, handle providers.Handle) (h wire.Health, e
 	if err != nil {
 		return h, fmt.Errorf("ask health: %w", err)
 	}
+	req.Header.Set("Authorization", "Bearer "+token) // without it only the status is told
 	resp, err := client.Do(req)
 	if err != nil {
 		return h, fmt.Errorf("ask health: %w", err)
