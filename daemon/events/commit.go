@@ -165,7 +165,7 @@ func (j *Journal) commit(t *turn) bool {
 			err = <-result
 		}
 		if err == nil {
-			err = failpoint.Inject("events/afterAppend")
+			err = failpoint.Inject("events/afterAppend") // done, and yet an error: written again
 		}
 		j.noteFailure(err, t)
 		if err == nil {

@@ -55,7 +55,8 @@ type JournalWrite struct {
 }
 
 // WriteJournal queues a change; done is called after its commit, in the order of the calls,
-// and must not block.
+// and must not block. A change that failed may be written again, even where it was made in
+// spite of the error: rows whose numbers are there already stay.
 func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 	size := 0
 	for i := range w.Batches {
@@ -63,7 +64,7 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 	}
 	s.writer.submit(&operation{bytes: size, done: done, run: func(tx *tx) error {
 		for _, j := range w.New {
-			if _, err := tx.exec("INSERT INTO journal (num, sandbox, id) VALUES (?, ?, ?)", j.Num, j.Sandbox, j.ID); err != nil {
+			if _, err := tx.exec("INSERT INTO journal (num, sandbox, id) VALUES (?, ?, ?) ON CONFLICT (num) DO NOTHING", j.Num, j.Sandbox, j.ID); err != nil {
 				return err
 			}
 		}
@@ -92,7 +93,7 @@ func (b *BatchRow) Add(seq uint64, time int64, kind uint32) {
 }
 
 func insertBatch(tx *tx, b *BatchRow) error {
-	_, err := tx.exec("INSERT INTO batch (num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.exec("INSERT INTO batch (num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (num) DO NOTHING",
 		int64(b.Num), b.Journal, int64(b.FirstSeq), int64(b.LastSeq), b.Created, b.MinTime, b.MaxTime, b.Kinds, len(b.Data), b.sum(), b.Data) //nolint:gosec // numbers below 2^63
 	return err
 }

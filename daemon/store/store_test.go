@@ -183,7 +183,9 @@ func TestR1_FirstOutcomeStays(t *testing.T) {
 	var wg sync.WaitGroup
 	results := make([]error, 20)
 	for i := range results {
-		wg.Go(func() { results[i] = s.FinishCall(t.Context(), "c1", fmt.Appendf(nil, "outcome %d", i), at.Add(time.Second)) })
+		wg.Go(func() {
+			results[i] = s.FinishCall(t.Context(), "c1", fmt.Appendf(nil, "outcome %d", i), at.Add(time.Second))
+		})
 	}
 	wg.Wait()
 	won := ""

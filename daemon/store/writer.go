@@ -224,6 +224,7 @@ func (w *writer) flush(group []*operation, committed func(int)) {
 			bytes += op.bytes
 		}
 		committed(bytes)
+		err = failpoint.Inject("store/afterCommit") // done, and yet an error
 	}
 	for _, op := range group {
 		op.done(err)
@@ -250,5 +251,5 @@ func (w *writer) commit(group []*operation) (err error) {
 	if _, err := w.tx.exec("COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	return failpoint.Inject("store/afterCommit")
+	return nil
 }
