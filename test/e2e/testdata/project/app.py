@@ -147,3 +147,7 @@ def noisy(number: int) -> int:
         print("to stderr", file=sys.stderr)
         subprocess.run(["/bin/sh", "-c", "echo from a child"], check=True)
     return number
+
+
+def size(value: Any) -> int:
+    return len(value)
