@@ -203,3 +203,10 @@ func (c *Client) packet(ctx context.Context, s string) (*Event, error) {
 	}
 	return nil, fmt.Errorf("unexpected packet %q", s)
 }
+
+// Binary sends a raw binary frame.
+func (c *Client) Binary(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.conn.Write(context.Background(), websocket.MessageBinary, b)
+}
