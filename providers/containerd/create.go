@@ -204,6 +204,9 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 	if err := p.endTask(ctx, cid); err != nil {
 		return err
 	}
+	if err := p.sweep(ctx, cid); err != nil {
+		return err
+	}
 	if err := p.client.ContainerService().Delete(ctx, cid); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("remove container: %w", err)
 	}

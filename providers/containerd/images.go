@@ -15,9 +15,11 @@ import (
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
+	ociarchive "github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -97,11 +99,7 @@ func (p *Provider) ImportArchive(ctx context.Context, name string, archive io.Re
 		return nil, badArchive(err)
 	}
 	defer plain.Close() //nolint:errcheck // read only
-	var opts []client.ImportOpt
-	if name != "" {
-		opts = append(opts, client.WithIndexName(name), client.WithImageRefTranslator(func(string) string { return "" }))
-	}
-	imported, err := p.client.Import(ctx, plain, opts...)
+	imported, err := p.importPlain(ctx, name, plain)
 	if err != nil {
 		if context.Cause(ctx) == nil && !errdefs.IsUnavailable(err) {
 			return nil, badArchive(err)
@@ -121,6 +119,43 @@ func (p *Provider) ImportArchive(ctx context.Context, name string, archive io.Re
 		all = append(all, describe(ctx, image))
 	}
 	return all, nil
+}
+
+// importPlain imports under the names inside the archive, or the one image in it under name.
+func (p *Provider) importPlain(ctx context.Context, name string, archive io.Reader) ([]images.Image, error) {
+	if name == "" {
+		return p.client.Import(ctx, archive)
+	}
+	store := p.client.ContentStore()
+	index, err := ociarchive.ImportIndex(ctx, store, archive)
+	if err != nil {
+		return nil, err
+	}
+	handler := images.SetChildrenLabels(store, images.ChildrenHandler(store)) // keeps the parts as long as the image
+	handler = images.FilterPlatforms(handler, platforms.All)
+	if err := images.WalkNotEmpty(ctx, handler, index); err != nil {
+		return nil, err
+	}
+	inside, err := images.Children(ctx, store, index)
+	if err != nil {
+		return nil, err
+	}
+	target := index // one image for several platforms, if not
+	if len(inside) == 1 {
+		target = inside[0]
+	}
+	for _, other := range inside[min(1, len(inside)):] {
+		if other.Annotations[images.AnnotationImageName] != inside[0].Annotations[images.AnnotationImageName] {
+			return nil, errors.New("it holds several images: import it without a name")
+		}
+	}
+	meta, err := p.putImage(ctx, images.Image{Name: name, Target: plainDescriptor(target)})
+	return []images.Image{meta}, err
+}
+
+// plainDescriptor drops the annotations, which carry the old name.
+func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, Platform: d.Platform}
 }
 
 func badArchive(err error) error {
