@@ -138,7 +138,7 @@ func (p *parser) construct(class uint32, args, kwargs val) (val, error) {
 		}
 	case knownEncode, knownBytes, knownBytearray:
 		return p.makeBytes(g, a)
-	case knownList, knownTuple, knownSet, knownDict, knownOrderedDict, knownDefaultDict:
+	case knownList, knownTuple, knownSet, knownDict, knownDefaultDict:
 		return p.makeContainer(g, a)
 	case knownDate, knownTime, knownDatetime:
 		return p.makeTime(class, a)
@@ -153,6 +153,7 @@ func (p *parser) construct(class uint32, args, kwargs val) (val, error) {
 		return val{}, p.unusual(g)
 	case knownScalar:
 		return p.makeScalar(class, args)
+	default: // only a record
 	}
 	return p.newObject(class, args, kwargs)
 }
@@ -195,9 +196,8 @@ func (p *parser) indirect(g global, a []val) (val, error) {
 	if err != nil {
 		return val{}, err
 	}
-	switch p.globals[class].known {
-	case knownReconstructor, knownNewObj, knownNewObjEx: // would nest without end
-		return val{}, p.unusual(g)
+	if k := p.globals[class].known; k == knownReconstructor || k == knownNewObj || k == knownNewObjEx {
+		return val{}, p.unusual(g) // would nest without end
 	}
 	return p.construct(class, args, kwargs)
 }
@@ -224,6 +224,7 @@ func (p *parser) build() error {
 		o.value, err = p.makeUUID(state)
 		o.hasValue = true
 		return err
+	default:
+		return p.malformed("a state for something that has none")
 	}
-	return p.malformed("a state for something that has none")
 }

@@ -281,8 +281,8 @@ func (s *scanner) number() (val, error) {
 	return s.newInt(string(text))
 }
 
-func (s *scanner) accept(any string) bool {
-	if s.pos < s.end && bytes.IndexByte([]byte(any), s.src[s.pos]) >= 0 {
+func (s *scanner) accept(set string) bool {
+	if s.pos < s.end && bytes.IndexByte([]byte(set), s.src[s.pos]) >= 0 {
 		s.pos++
 		return true
 	}

@@ -19,7 +19,6 @@ const (
 	knownTuple
 	knownSet
 	knownDict
-	knownOrderedDict
 	knownDefaultDict
 	knownDate
 	knownTime
@@ -51,7 +50,7 @@ var knownNames = map[string]known{
 	"builtins.frozenset":     knownSet,
 	"builtins.dict":          knownDict,
 
-	"collections.OrderedDict": knownOrderedDict,
+	"collections.OrderedDict": knownDict,
 	"collections.defaultdict": knownDefaultDict,
 	"collections.Counter":     knownDict,
 	"collections.deque":       knownRefused,

@@ -37,6 +37,7 @@ func (r *renderer) leaf(v val) error {
 		r.out = append(r.out, '"')
 		r.out = base64.StdEncoding.AppendEncode(r.out, r.text(v))
 		r.out = append(r.out, '"')
+	default: // value has no other
 	}
 	return nil
 }
@@ -70,6 +71,7 @@ func (r *renderer) msgpackLeaf(v val) error {
 			r.out = binary.BigEndian.AppendUint32(append(r.out, 0xc6), uint32(n))
 		}
 		r.out = append(r.out, b...)
+	default: // value has no other
 	}
 	return nil
 }

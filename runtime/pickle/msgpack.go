@@ -185,6 +185,7 @@ func (u *unpacker) key(v val) (val, error) {
 		return u.intern(v, u.keys[0])
 	case kindBytes:
 		return u.intern(v, u.keys[1])
+	default:
+		return val{}, u.fail("a map key is not a string")
 	}
-	return val{}, u.fail("a map key is not a string")
 }

@@ -42,11 +42,6 @@ const (
 
 func (v val) kind() kind { return kind(v.meta & 0xff) }
 
-func (v val) isText() bool {
-	k := v.kind()
-	return k == kindStr || k == kindBytes || k == kindBroken || k == kindBig
-}
-
 // isNested tells whether v is a list, tuple, set or dict.
 func (v val) isNested() bool { return v.kind() >= kindList && v.kind() <= kindDict }
 
@@ -102,7 +97,7 @@ func (t *tree) charge(n int) error {
 	return nil
 }
 
-// text returns the bytes of a val for which isText holds.
+// text returns the bytes of a val whose kind has a text.
 func (t *tree) text(v val) []byte {
 	n := v.meta >> 8
 	if v.bits&sideBit != 0 {

@@ -54,6 +54,7 @@ func (p *parser) makeContainer(g global, a []val) (val, error) {
 			return val{}, p.unusual(g)
 		}
 		a = nil
+	default: // a dictionary
 	}
 	switch {
 	case len(a) == 0:
@@ -62,22 +63,8 @@ func (p *parser) makeContainer(g global, a []val) (val, error) {
 		return val{}, p.unusual(g)
 	case k != kindDict && a[0].kind() != kindDict, k == kindDict && a[0].kind() == kindDict:
 		return p.newList(k, p.items(a[0]))
-	case g.known == knownOrderedDict:
-		return p.fromPairs(g, p.items(a[0]))
 	}
 	return val{}, p.unusual(g)
-}
-
-// fromPairs is a dictionary of a list of [key, value], as Python 2 wrote OrderedDict.
-func (p *parser) fromPairs(g global, pairs []val) (val, error) {
-	flat := make([]val, 0, 2*len(pairs))
-	for _, pair := range pairs {
-		if !pair.isNested() || pair.kind() == kindDict || len(p.items(pair)) != 2 {
-			return val{}, p.unusual(g)
-		}
-		flat = append(flat, p.items(pair)...)
-	}
-	return p.newList(kindDict, flat)
 }
 
 // isDecimal tells whether str(Decimal) gives such a text.
@@ -204,6 +191,9 @@ func (p *parser) uuidText(v val) (val, error) {
 	var n [16]byte // big-endian
 	switch v.kind() {
 	case kindInt:
+		if int64(v.bits) < 0 {
+			return val{}, p.malformed("a UUID of a negative number")
+		}
 		binary.BigEndian.PutUint64(n[8:], v.bits)
 	case kindBig:
 		b := p.text(v)
@@ -213,8 +203,7 @@ func (p *parser) uuidText(v val) (val, error) {
 		for i, c := range b[:min(len(b), 16)] {
 			n[15-i] = c
 		}
-	}
-	if (v.kind() != kindInt && v.kind() != kindBig) || (v.kind() == kindInt && int64(v.bits) < 0) {
+	default:
 		return val{}, p.malformed("a UUID without its number")
 	}
 	h := hex.EncodeToString(n[:])

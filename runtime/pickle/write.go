@@ -226,6 +226,7 @@ func (w *writer) value(v val) error {
 		return w.tuple(w.items(v))
 	case kindDict:
 		return w.dict(w.items(v))
+	default: // not in plain data
 	}
 	return w.check()
 }

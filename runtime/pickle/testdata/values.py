@@ -233,6 +233,9 @@ SAME: dict[str, Any] = {
     "depth 201 in dict": {"a": deep},
     "list that contains itself": loop,
     "dict that contains itself": loop_dict,
+    "more than a mebibyte": [{"key": "é" * 500, "bytes": b"\xff" * 500, "n": i} for i in range(1000)],
+    "two long strings": ["x" * 2000000, "y" * 2000000],
+    "70000 members": {"list": list(range(70000)), "dict": {str(i): None for i in range(70000)}},
     "bash result": BashResult(0, "o", ""),
 }
 
