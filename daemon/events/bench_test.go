@@ -1,7 +1,7 @@
 package events
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -48,7 +48,7 @@ func benchmarkLog(b *testing.B, followers int, text bool) {
 	for range followers {
 		go func() {
 			seen := 0
-			done <- j.Read(context.Background(), Query{Sandbox: "a", Kinds: []Kind{KindLog}, Follow: true}, func(evs []Event, _ string) error {
+			done <- j.Read(b.Context(), Query{Sandbox: "a", Kinds: []Kind{KindLog}, Follow: true}, func(evs []Event, _ string) error {
 				if seen += len(evs); seen >= b.N {
 					return errEnough
 				}
@@ -64,7 +64,7 @@ func benchmarkLog(b *testing.B, followers int, text bool) {
 	}
 	flush(b, j, "a")
 	for range followers {
-		if err := <-done; err != errEnough {
+		if err := <-done; !errors.Is(err, errEnough) {
 			b.Fatal(err)
 		}
 	}

@@ -39,7 +39,7 @@ var encoders = sync.Pool{New: func() any {
 
 // encode returns the events without the version byte, and where each ends.
 func encode(evs []Event) (data []byte, ends []int, err error) {
-	e := encoders.Get().(*encoder) //nolint:errcheck // the pool holds nothing else
+	e := encoders.Get().(*encoder)
 	e.buf.Reset()
 	ends = make([]int, 0, len(evs))
 	for i := range evs {
@@ -90,7 +90,7 @@ func (e *encoder) body(body Body) error {
 		return e.texts(b.Phase, b.Callable, b.ErrorType, b.ErrorMessage)
 	case *Gap:
 		return errors.Join(
-			e.numbers(int64(b.FromSeq), int64(b.ToSeq), int64(min(b.Dropped, math.MaxInt64))), //nolint:gosec // numbers of events are below 2^63
+			e.numbers(int64(b.FromSeq), int64(b.ToSeq), int64(min(b.Dropped, math.MaxInt64))),
 			e.texts(b.Source))
 	}
 	return fmt.Errorf("no such body: %T", body)
@@ -139,7 +139,7 @@ func decode(sandbox string, data []byte, first, last uint64) ([]Event, error) {
 	evs := make([]Event, last-first+1)
 	for i := range evs {
 		ev := &evs[i]
-		ev.Seq, ev.Sandbox = first+uint64(i), sandbox //nolint:gosec // an index
+		ev.Seq, ev.Sandbox = first+uint64(i), sandbox
 		d.event(ev)
 		if d.err != nil {
 			return nil, fmt.Errorf("event %d: %w", ev.Seq, d.err)
@@ -153,7 +153,7 @@ func decode(sandbox string, data []byte, first, last uint64) ([]Event, error) {
 
 func (d *decoder) event(ev *Event) {
 	_, n := d.next()
-	kind := Kind(d.number()) //nolint:gosec // an unknown one is refused below
+	kind := Kind(d.number())
 	fields, known := fieldsOf[kind]
 	if d.err == nil && (!known || n != 3+fields) {
 		d.err = fmt.Errorf("%w: kind %d with %d fields", errDamagedBatch, kind, n)
@@ -168,7 +168,7 @@ func (d *decoder) event(ev *Event) {
 func (d *decoder) body(kind Kind) Body {
 	switch kind {
 	case KindLog:
-		b := &Log{Logger: d.text(), Level: d.text(), LevelNumber: int32(d.number()), Line: int32(d.number())} //nolint:gosec // were int32
+		b := &Log{Logger: d.text(), Level: d.text(), LevelNumber: int32(d.number()), Line: int32(d.number())}
 		b.Message, b.Pathname, b.Function, b.Module = d.text(), d.text(), d.text(), d.text()
 		b.ExceptionText, b.StackInfo, b.Extras = d.text(), d.text(), d.text()
 		return b
@@ -188,7 +188,7 @@ func (d *decoder) body(kind Kind) Body {
 	case KindCall:
 		return &Call{Phase: d.text(), Callable: d.text(), ErrorType: d.text(), ErrorMessage: d.text()}
 	default:
-		return &Gap{FromSeq: uint64(d.number()), ToSeq: uint64(d.number()), Dropped: uint64(d.number()), Source: d.text()} //nolint:gosec // as written
+		return &Gap{FromSeq: uint64(d.number()), ToSeq: uint64(d.number()), Dropped: uint64(d.number()), Source: d.text()}
 	}
 }
 

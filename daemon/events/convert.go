@@ -11,16 +11,6 @@ import (
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-// Bounds of what a sandbox can put into one event. All texts of an event together stay
-// below the 4 MiB that a gRPC client accepts by default.
-const (
-	maxText       = 1 << 20   // 1 MiB: message, traceback, stack, attributes
-	maxShortText  = 4 << 10   // 4 KiB: paths, status descriptions
-	maxName       = 512       // bytes: names of loggers, functions, spans, events
-	maxStreamName = 64        // bytes: the id of a runtime's stream
-	maxOutput     = 256 << 10 // 256 KiB: longer output is cut into several events
-)
-
 // convert appends the events of a record; one that makes no sense becomes a counted gap.
 func convert(evs []Event, sandbox string, r *wire.Record, now time.Time) []Event {
 	ev := Event{Time: recordTime(r.Time, now), Sandbox: sandbox, CallID: callID(r.CallID)}
@@ -67,7 +57,7 @@ func appendOutput(evs []Event, ev Event, r *wire.Record) []Event {
 		return appendLost(evs, ev, 1)
 	}
 	for data := r.Bytes; len(data) > 0; {
-		n := min(len(data), maxOutput)
+		n := min(len(data), wire.MaxOutputBytes)
 		ev.Body = &Output{Stream: stream, Data: data[:n:n]}
 		evs, data = append(evs, ev), data[n:]
 	}
@@ -78,7 +68,7 @@ func pluginOf(r *wire.Record) Body {
 	if len(r.Data) > wire.MaxEventBytes || wire.Check(r.Data, wire.MaxDepth) != nil {
 		return nil
 	}
-	return &Plugin{Namespace: text(r.Namespace, maxName), Event: text(r.Event, maxName), Data: jsonOf(r.Data), MsgpackData: r.Data}
+	return &Plugin{Namespace: text(r.Namespace, wire.MaxNameBytes), Event: text(r.Event, wire.MaxNameBytes), Data: jsonOf(r.Data), MsgpackData: r.Data}
 }
 
 // fields visits the entries of a hostile map; it returns false if data is not a map of ours.
@@ -108,25 +98,25 @@ func logOf(data []byte) Body {
 	if !fields(data, func(key string, value []byte) {
 		switch key {
 		case "name":
-			b.Logger = textOf(value, maxName)
+			b.Logger = textOf(value, wire.MaxNameBytes)
 		case "level":
-			b.Level = textOf(value, maxName)
+			b.Level = textOf(value, wire.MaxNameBytes)
 		case "levelno":
 			b.LevelNumber = intOf(value)
 		case "message":
-			b.Message = textOf(value, maxText)
+			b.Message = textOf(value, wire.MaxTextBytes)
 		case "pathname":
-			b.Pathname = textOf(value, maxShortText)
+			b.Pathname = textOf(value, wire.MaxShortTextBytes)
 		case "lineno":
 			b.Line = intOf(value)
 		case "funcName":
-			b.Function = textOf(value, maxName)
+			b.Function = textOf(value, wire.MaxNameBytes)
 		case "module":
-			b.Module = textOf(value, maxName)
+			b.Module = textOf(value, wire.MaxNameBytes)
 		case "exc_text":
-			b.ExceptionText = textOf(value, maxText)
+			b.ExceptionText = textOf(value, wire.MaxTextBytes)
 		case "stack_info":
-			b.StackInfo = textOf(value, maxText/4)
+			b.StackInfo = textOf(value, wire.MaxTextBytes/4)
 		case "extras":
 			b.Extras = objectOf(value)
 		}
@@ -145,13 +135,13 @@ func spanOf(event string, data []byte) Body {
 	if b.Phase == "" || !fields(data, func(key string, value []byte) {
 		switch key {
 		case "trace_id":
-			b.TraceID = textOf(value, maxName)
+			b.TraceID = textOf(value, wire.MaxNameBytes)
 		case "span_id":
-			b.SpanID = textOf(value, maxName)
+			b.SpanID = textOf(value, wire.MaxNameBytes)
 		case "parent_id":
-			b.ParentID = textOf(value, maxName)
+			b.ParentID = textOf(value, wire.MaxNameBytes)
 		case "name":
-			b.Name = textOf(value, maxName)
+			b.Name = textOf(value, wire.MaxNameBytes)
 		case "attrs", "metadata":
 			b.Attributes = objectOf(value)
 		case "started_at":
@@ -159,9 +149,9 @@ func spanOf(event string, data []byte) Body {
 		case "ended_at":
 			b.EndTime = timeOf(value)
 		case "status":
-			b.Status = textOf(value, maxName)
+			b.Status = textOf(value, wire.MaxNameBytes)
 		case "status_description":
-			b.StatusDescription = textOf(value, maxShortText)
+			b.StatusDescription = textOf(value, wire.MaxShortTextBytes)
 		case "error":
 			b.Error = objectOf(value)
 		case "events":
@@ -187,7 +177,7 @@ func textOf(value []byte, limit int) string {
 // intOf is 0 for what is not an integer.
 func intOf(value []byte) int32 {
 	n, _ := integer(value)
-	return int32(max(math.MinInt32, min(n, math.MaxInt32))) //nolint:gosec // clamped
+	return int32(max(math.MinInt32, min(n, math.MaxInt32)))
 }
 
 // objectOf is a JSON object; empty for nil, an empty map and what is not a map.
@@ -195,7 +185,7 @@ func objectOf(value []byte) string {
 	if !wire.IsMap(value) || value[0] == 0x80 {
 		return ""
 	}
-	if s := jsonOf(value); len(s) <= maxText {
+	if s := jsonOf(value); len(s) <= wire.MaxTextBytes {
 		return s
 	}
 	return tooLarge(value)
@@ -206,7 +196,7 @@ func arrayOf(value []byte) string {
 	if len(value) < 2 || value[0]&0xf0 != 0x90 && value[0] != 0xdc && value[0] != 0xdd {
 		return ""
 	}
-	if s := jsonOf(value); len(s) <= maxText {
+	if s := jsonOf(value); len(s) <= wire.MaxTextBytes {
 		return s
 	}
 	return "[" + tooLarge(value) + "]"
@@ -283,7 +273,7 @@ func recordTime(seconds float64, now time.Time) time.Time {
 
 // timeOf reads the time text of a span; zero for what is none.
 func timeOf(value []byte) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, textOf(value, maxName))
+	t, err := time.Parse(time.RFC3339Nano, textOf(value, wire.MaxNameBytes))
 	if err != nil {
 		return time.Time{}
 	}

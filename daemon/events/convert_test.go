@@ -107,7 +107,7 @@ func TestR10_HostileTextIsBoundedAndValid(t *testing.T) {
 	total := 0
 	for i := range got {
 		for _, s := range texts(got[i].Body) {
-			if total += len(s); !utf8.ValidString(s) || strings.Contains(s, "\x00") || len(s) > maxText {
+			if total += len(s); !utf8.ValidString(s) || strings.Contains(s, "\x00") || len(s) > wire.MaxTextBytes {
 				t.Errorf("event %d: text of %d bytes", i, len(s))
 			}
 		}
@@ -167,7 +167,7 @@ func TestLongOutputKeepsEveryByte(t *testing.T) {
 	var got []byte
 	for i := range evs {
 		chunk := evs[i].Body.(*Output).Data
-		if len(chunk) == 0 || len(chunk) > maxOutput {
+		if len(chunk) == 0 || len(chunk) > wire.MaxOutputBytes {
 			t.Errorf("chunk of %d bytes", len(chunk))
 		}
 		got = append(got, chunk...)
@@ -204,5 +204,30 @@ func TestNumbersOfAStream(t *testing.T) {
 	}
 	if sid, seq, err := j.StreamCursor(t.Context(), "a"); sid != "u" || seq != 6 || err != nil {
 		t.Errorf("cursor: got %s %d %v", sid, seq, err)
+	}
+}
+
+func TestLimitsByTheirLiteralValue(t *testing.T) {
+	message := func(n int) wire.Record {
+		return wire.Record{Kind: wire.RecordLog, Data: marshal(t, map[string]any{"message": strings.Repeat("x", n), "name": strings.Repeat("n", 513)})}
+	}
+	got := take(t,
+		message(1048576), message(1048577),
+		wire.Record{Kind: wire.RecordOutput, Stream: "stdout", Bytes: make([]byte, 262144)},
+		wire.Record{Kind: wire.RecordOutput, Stream: "stdout", Bytes: make([]byte, 262145)},
+	)
+	if len(got) != 5 {
+		t.Fatalf("got %d events", len(got))
+	}
+	if whole := got[0].Body.(*Log); len(whole.Message) != 1048576 || strings.Contains(whole.Message, "cut") || len(whole.Logger) > 512 {
+		t.Errorf("1 MiB: %d bytes, logger of %d", len(whole.Message), len(whole.Logger))
+	}
+	if cut := got[1].Body.(*Log); len(cut.Message) > 1048576 || !strings.HasSuffix(cut.Message, " bytes cut]") {
+		t.Errorf("1 MiB and a byte: %d bytes", len(cut.Message))
+	}
+	for i, want := range []int{262144, 262144, 1} {
+		if n := len(got[2+i].Body.(*Output).Data); n != want {
+			t.Errorf("chunk %d: got %d bytes, want %d", i, n, want)
+		}
 	}
 }

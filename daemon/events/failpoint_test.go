@@ -58,7 +58,7 @@ func TestR5_DeathAtNamedMoments(t *testing.T) {
 		dir := t.TempDir()
 		for round := range 3 {
 			victim := exec.Command(os.Args[0])
-			victim.Env = append(os.Environ(), victimEnv+"="+dir, failpoint.EnvVar+"="+point+"=20*off->exit")
+			victim.Env = append(os.Environ(), victimEnv+"="+dir, failpoint.EnvVar+"="+point+"=5*off->exit")
 			out, err := victim.Output()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 137 {

@@ -33,7 +33,7 @@ type follower struct {
 func follow(t testing.TB, j *Journal, q Query) *follower {
 	q.Follow = true
 	f := &follower{result: make(chan error, 1)}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	f.cancel = cancel
 	go func() {
 		f.result <- j.Read(ctx, q, func(evs []Event, cursor string) error {
@@ -268,7 +268,7 @@ func TestR7_StalledFollowerCostsNobody(t *testing.T) {
 	release, stalled := make(chan struct{}), make(chan error, 1)
 	total := 0
 	go func() {
-		stalled <- j.Read(context.Background(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
+		stalled <- j.Read(t.Context(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
 			if total == 0 {
 				<-release
 			}
@@ -281,7 +281,7 @@ func TestR7_StalledFollowerCostsNobody(t *testing.T) {
 	var seen atomic.Int64
 	live := make(chan error, 1)
 	go func() {
-		live <- j.Read(context.Background(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
+		live <- j.Read(t.Context(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
 			if seen.Add(int64(len(evs))) == 2001 {
 				return errEnough
 			}
@@ -292,7 +292,7 @@ func TestR7_StalledFollowerCostsNobody(t *testing.T) {
 	chunk := make([]byte, 10000)
 	for range 2000 {
 		j.Append("a", Event{Body: &Output{Stream: Stdout, Data: chunk}})
-		if n := j.queued(); n > maxQueueBytes {
+		if n := j.queued(); n > wire.MaxJournalQueue {
 			flush(t, j, "a")
 		}
 	}
@@ -331,7 +331,7 @@ func TestR7_FiveHundredFollowers(t *testing.T) {
 		ready.Add(1)
 		done.Go(func() {
 			seen := uint64(0)
-			err := j.Read(context.Background(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
+			err := j.Read(t.Context(), Query{Sandbox: "a", Follow: true}, func(evs []Event, _ string) error {
 				for i := range evs {
 					if seen++; evs[i].Seq != seen {
 						return fmt.Errorf("seq %d after %d", evs[i].Seq, seen-1)

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -100,7 +99,7 @@ func TestFollowerSeesNewEventsAndEndsWithItsCall(t *testing.T) {
 	seen := make(chan []string, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- j.Read(context.Background(), Query{Sandbox: "a", CallID: "c1", Follow: true}, func(evs []Event, _ string) error {
+		done <- j.Read(t.Context(), Query{Sandbox: "a", CallID: "c1", Follow: true}, func(evs []Event, _ string) error {
 			seen <- lines(evs)
 			return nil
 		})

@@ -31,7 +31,7 @@ func appendUntilKilled(dir string) {
 	}
 	for {
 		var texts []string
-		for i := range uint64(1 + rand.IntN(5)) { //nolint:gosec // a test
+		for i := range uint64(1 + rand.IntN(5)) {
 			texts = append(texts, fmt.Sprintf("line %d\n", seq+i+1))
 		}
 		b := wire.Batch{Sid: "s", Seq: seq + 1, Records: outputs(texts...)}
@@ -55,7 +55,7 @@ func TestR5_AckedRecordsSurviveKill(t *testing.T) {
 		if err := victim.Start(); err != nil {
 			t.Fatal(err)
 		}
-		told, enough := bufio.NewScanner(out), 50+rand.IntN(500) //nolint:gosec // a test
+		told, enough := bufio.NewScanner(out), 50+rand.IntN(500)
 		for n := 0; told.Scan(); n++ {
 			if _, err := fmt.Sscan(told.Text(), &acked); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/agentixd/agentixd/internal/await"
 	"github.com/agentixd/agentixd/internal/clock"
 	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 // fill appends n events of 1 KiB, each its own batch.
@@ -27,7 +28,7 @@ func fill(t *testing.T, j *Journal, sandbox string, n int) {
 // running lets retention run until the test ends.
 func running(t *testing.T, j *Journal) {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- j.Run(ctx) }()
 	t.Cleanup(func() {
@@ -263,7 +264,7 @@ func TestBackPressure(t *testing.T) {
 			sent <- i
 		}
 	}()
-	await.True(t, func() bool { return j.lookup("a").queueBytes.Load() > maxStreamQueueBytes }, "a full queue")
+	await.True(t, func() bool { return j.lookup("a").queueBytes.Load() > wire.MaxSandboxQueue }, "a full queue")
 	if n := len(sent); n > 12 {
 		t.Errorf("%d MiB were taken from one sandbox while nothing is committed", n)
 	}

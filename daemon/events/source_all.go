@@ -48,7 +48,7 @@ func (a *allSource) close() {
 func (a *allSource) cursor() string { return a.cursorAt(a.batch, a.skip) }
 
 func (a *allSource) cursorAt(batch uint64, seen int) string {
-	return cursor{form: formAll, owner: a.j.all.owner, a: batch, b: uint64(seen)}.String() //nolint:gosec // not negative
+	return cursor{form: formAll, owner: a.j.all.owner, a: batch, b: uint64(seen)}.String()
 }
 
 func allOwner(instance string) (o owner) {
@@ -74,7 +74,7 @@ func (a *allSource) start(ctx context.Context, q *Query, f *filter) error {
 		if c.a > next || c.a == next && c.b > 0 || c.b > batchEvents {
 			return errCursor("is ahead of the journals")
 		}
-		a.batch, a.skip = c.a, int(c.b) //nolint:gosec // bounded above
+		a.batch, a.skip = c.a, int(c.b)
 		return nil
 	}
 	for _, s := range a.j.streams() { // what is gone before the beginning is no gap

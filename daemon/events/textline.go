@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 // appendLines adds the text of an event, a line each for what has several: time, number,
@@ -41,7 +43,7 @@ func (f *textFile) appendLines(out []byte, ev *Event) []byte {
 		}
 	case *Plugin:
 		out = appendHead(out, ev, "PLUGIN")
-		out = appendEscaped(out, []byte(b.Namespace+" "+b.Event+" "+b.Data[:min(len(b.Data), maxShortText)]))
+		out = appendEscaped(out, []byte(b.Namespace+" "+b.Event+" "+b.Data[:min(len(b.Data), wire.MaxShortTextBytes)]))
 	case *Lifecycle:
 		out = appendHead(out, ev, "SANDBOX")
 		out = appendEscaped(out, []byte(b.State+" "+b.Reason+" "+b.Message))

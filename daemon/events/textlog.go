@@ -12,11 +12,11 @@ import (
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 const (
-	textLogBytes = 64 << 20 // 64 MiB: a text log is rotated, with one backup
-	textLogFiles = 128      // open at once
+	textLogFiles = 128 // open at once
 	textLogIdle  = time.Minute
 	textLogKeep  = 7 * 24 * time.Hour // after the last line, once the journal is gone
 	positionName = ".position"
@@ -153,7 +153,7 @@ func (l *textLog) append(sandbox string, evs []Event, now time.Time) error {
 	}
 	n, err := f.file.Write(lines)
 	f.size += int64(n)
-	if err != nil || f.size < textLogBytes {
+	if err != nil || f.size < wire.MaxTextLogBytes {
 		return err
 	}
 	return l.rotate(sandbox, f)

@@ -118,7 +118,7 @@ func TestTextLogIsRotated(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, textLogBytes-1); err != nil { // sparse
+	if err := os.Truncate(path, wire.MaxTextLogBytes-1); err != nil { // sparse
 		t.Fatal(err)
 	}
 	j := open(t, t.TempDir(), Options{LogDir: dir})
@@ -128,7 +128,7 @@ func TestTextLogIsRotated(t *testing.T) {
 	if got := logLines(t, dir, "a", 1); !strings.HasSuffix(got[0], "first of the new\n") {
 		t.Errorf("got %q", got)
 	}
-	if info, err := os.Stat(path + ".1"); err != nil || info.Size() < textLogBytes {
+	if info, err := os.Stat(path + ".1"); err != nil || info.Size() < wire.MaxTextLogBytes {
 		t.Errorf("backup: %v", err)
 	}
 }

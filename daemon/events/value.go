@@ -104,7 +104,7 @@ func integer(value []byte) (n int64, ok bool) {
 	c, rest := value[0], value[1:]
 	switch {
 	case c <= 0x7f || c >= 0xe0:
-		return int64(int8(c)), true //nolint:gosec // that is its form
+		return int64(int8(c)), true
 	case c < 0xcc || c > 0xd3 || len(rest) != 1<<((c-0xcc)%4):
 		return 0, false
 	}
@@ -114,7 +114,7 @@ func integer(value []byte) (n int64, ok bool) {
 	}
 	if c >= 0xd0 {
 		shift := 64 - 8*len(rest)
-		return int64(u<<shift) >> shift, true //nolint:gosec // sign extension
+		return int64(u<<shift) >> shift, true
 	}
-	return int64(min(u, 1<<63-1)), true //nolint:gosec // clamped
+	return int64(min(u, 1<<63-1)), true
 }

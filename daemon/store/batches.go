@@ -68,12 +68,12 @@ func (q BatchQuery) build() (string, []any) {
 		order = "last_seq"
 		and("journal = ?", q.Journal)
 		if q.AfterSeq > 0 {
-			and("last_seq > ?", int64(q.AfterSeq)) //nolint:gosec // below 2^63
+			and("last_seq > ?", int64(q.AfterSeq))
 		}
 	} else {
-		and("num >= ?", int64(q.AfterBatch)) //nolint:gosec // below 2^63
+		and("num >= ?", int64(q.AfterBatch))
 		if q.UpTo > 0 {
-			and("num <= ?", int64(q.UpTo)) //nolint:gosec // below 2^63
+			and("num <= ?", int64(q.UpTo))
 		}
 	}
 	if q.Kinds != 0 {

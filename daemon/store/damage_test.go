@@ -38,7 +38,7 @@ func TestR16_DamageIsNeverWrongData(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable
+	random := rand.New(rand.NewPCG(1, 2))
 	for _, state := range []map[string][]byte{withLog, files(t, pristine)} {
 		for range 150 {
 			dir := filepath.Join(t.TempDir(), "state")

@@ -74,7 +74,7 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 			}
 		}
 		for _, c := range w.Cursors {
-			if _, err := tx.exec("UPDATE journal SET sid = ?, cursor = ? WHERE num = ?", c.Sid, int64(c.Seq), c.Journal); err != nil { //nolint:gosec // two's complement both ways
+			if _, err := tx.exec("UPDATE journal SET sid = ?, cursor = ? WHERE num = ?", c.Sid, int64(c.Seq), c.Journal); err != nil {
 				return err
 			}
 		}
@@ -94,7 +94,7 @@ func (b *BatchRow) Add(seq uint64, time int64, kind uint32) {
 
 func insertBatch(tx *tx, b *BatchRow) error {
 	_, err := tx.exec("INSERT INTO batch (num, journal, first_seq, last_seq, created, min_time, max_time, kinds, size, sum, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (num) DO NOTHING",
-		int64(b.Num), b.Journal, int64(b.FirstSeq), int64(b.LastSeq), b.Created, b.MinTime, b.MaxTime, b.Kinds, len(b.Data), b.sum(), b.Data) //nolint:gosec // numbers below 2^63
+		int64(b.Num), b.Journal, int64(b.FirstSeq), int64(b.LastSeq), b.Created, b.MinTime, b.MaxTime, b.Kinds, len(b.Data), b.sum(), b.Data)
 	return err
 }
 
@@ -121,7 +121,7 @@ func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
 			&j.FirstSeq, &j.LastSeq, &j.LastBatch, &j.Bytes, &created); err != nil {
 			return nil, s.translate(err)
 		}
-		j.Cursor = uint64(cursor) //nolint:gosec // two's complement both ways
+		j.Cursor = uint64(cursor)
 		j.Deleted, j.Dropped, j.LastCreated = timeOf(deleted), timeOf(dropped), timeOf(created)
 		all = append(all, j)
 	}
@@ -139,11 +139,11 @@ func timeOf(nanoseconds int64) time.Time {
 // event seq.
 func (s *Store) TrimJournal(ctx context.Context, num int64, through, seq uint64) error {
 	return s.changeJournal(ctx, num, func(tx *tx) error {
-		if _, err := tx.exec("DELETE FROM batch WHERE journal = ? AND last_seq <= ?", num, int64(seq)); err != nil { //nolint:gosec // below 2^63
+		if _, err := tx.exec("DELETE FROM batch WHERE journal = ? AND last_seq <= ?", num, int64(seq)); err != nil {
 			return err
 		}
 		_, err := tx.exec("UPDATE journal SET trimmed_seq = MAX(trimmed_seq, ?), trimmed_batch = MAX(trimmed_batch, ?) WHERE num = ?",
-			int64(seq), int64(through), num) //nolint:gosec // below 2^63
+			int64(seq), int64(through), num)
 		return err
 	})
 }

@@ -54,7 +54,7 @@ func TestR1_AcceptedCallsSurviveKill(t *testing.T) {
 	dir := t.TempDir()
 	told := map[string]bool{}
 	for round := range 5 {
-		for line := range killed(t, dir, 100+rand.IntN(1000)) { //nolint:gosec // any moment will do
+		for line := range killed(t, dir, 100+rand.IntN(1000)) {
 			told[line] = true
 		}
 		s, err := Open(t.Context(), dir)

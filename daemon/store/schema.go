@@ -90,7 +90,7 @@ func readVersion(ctx context.Context, path string) (version, application int64, 
 		return askVersion(ctx, path)
 	}
 	header := make([]byte, 100)
-	f, err := os.Open(path) //nolint:gosec // the operator's own state directory
+	f, err := os.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -64,7 +64,7 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 			err = errors.Join(fmt.Errorf("open state directory %s: %w", dir, err), s.Close())
 		}
 	}()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the operator's own state directory, here and below
 		return nil, err
 	}
 	if s.lock, err = lockDir(filepath.Join(dir, lockName)); err != nil {
@@ -138,7 +138,7 @@ func (s *Store) RuntimeToken(id string) string {
 // loadKey reads the key file or makes it. A key of another length is refused: going on with
 // a new one would lock the daemon out of every running sandbox.
 func loadKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path) //nolint:gosec // the operator's own state directory
+	key, err := os.ReadFile(path) //nolint:gosec // as above
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return makeKey(path)
@@ -158,7 +158,7 @@ func makeKey(path string) ([]byte, error) {
 	if err := writeSynced(path+".new", key); err != nil {
 		return nil, err
 	}
-	return key, os.Rename(path+".new", path)
+	return key, os.Rename(path+".new", path) //nolint:gosec // as above
 }
 
 func writeSynced(path string, data []byte) error {
@@ -173,7 +173,7 @@ func writeSynced(path string, data []byte) error {
 // createFile makes an empty database file for the owner's eyes only; SQLite gives its other
 // files the same mode.
 func createFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // as above
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}

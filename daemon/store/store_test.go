@@ -112,7 +112,7 @@ func TestNewerSchemaIsRefusedUntouched(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	err := s.writer.doAlone(t.Context(), 0, func(tx *tx) error {
-		_, err := tx.conn.ExecContext(context.Background(), "PRAGMA user_version = 99")
+		_, err := tx.conn.ExecContext(t.Context(), "PRAGMA user_version = 99")
 		return err
 	})
 	if err != nil {
@@ -226,14 +226,14 @@ func TestOneFailureOfAGroupIsItsOwn(t *testing.T) {
 	hold := make(chan struct{})
 	started := make(chan struct{})
 	go func() {
-		_ = s.writer.doAlone(context.Background(), 0, func(*tx) error { close(started); <-hold; return nil })
+		_ = s.writer.doAlone(t.Context(), 0, func(*tx) error { close(started); <-hold; return nil })
 	}()
 	<-started // what comes now is committed together
 	var wg sync.WaitGroup
 	results := make([]error, 10)
 	for i := range results {
 		wg.Go(func() {
-			results[i] = s.writer.do(context.Background(), 0, func(tx *tx) error {
+			results[i] = s.writer.do(t.Context(), 0, func(tx *tx) error {
 				if i == 5 {
 					_, err := tx.exec("INSERT INTO sandbox VALUES (NULL, NULL, NULL)")
 					return err
@@ -261,7 +261,7 @@ func TestR13_FullDiskIsResourceExhaustedAndPasses(t *testing.T) {
 	limit := func(pages int) {
 		t.Helper()
 		err := s.writer.doAlone(t.Context(), 0, func(tx *tx) error {
-			_, err := tx.conn.ExecContext(context.Background(), fmt.Sprintf("PRAGMA max_page_count = %d", pages))
+			_, err := tx.conn.ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", pages))
 			return err
 		})
 		if err != nil {

@@ -26,7 +26,7 @@ func checksum(parts ...any) int64 {
 			number(uint64(len(v)))
 			sum = crc32.Update(sum, castagnoli, v)
 		case int64:
-			number(uint64(v)) //nolint:gosec // the bits are what counts
+			number(uint64(v))
 		case uint64:
 			number(v)
 		default:

@@ -94,7 +94,7 @@ func (t term) act(name string) error {
 	case "exit":
 		os.Exit(t.number)
 	case "delay", "sleep":
-		time.Sleep(time.Duration(t.number) * time.Millisecond)
+		time.Sleep(time.Duration(t.number) * time.Millisecond) //nolint:forbidigo // to wait is what the term asks for
 	}
 	return nil
 }

@@ -31,4 +31,12 @@ const (
 	MaxBodyBytes        = 402653184  // 384 MiB: one HTTP request body, room for base64 of MaxArgumentsBytes; RESOURCE_EXHAUSTED "body_bytes"
 	MaxEventStreams     = 1024       // StreamEvents at once of one principal; RESOURCE_EXHAUSTED "event_streams"
 	MaxConnStreams      = 250        // requests at once on one gRPC connection over TCP
+	MaxTextBytes        = 1048576    // 1 MiB: one text or attribute map of an event; cut with a count, so that an event stays below gRPC's 4 MiB
+	MaxShortTextBytes   = 4096       // 4 KiB: one path or status description of an event; cut
+	MaxNameBytes        = 512        // one name in an event: logger, function, span, namespace; cut
+	MaxOutputBytes      = 262144     // 256 KiB: one output event; longer output is several events
+	MaxStreamIDBytes    = 64         // the id of a runtime's record stream; cut
+	MaxJournalQueue     = 33554432   // 32 MiB: events of all sandboxes that wait for a commit; beyond it runtimes wait
+	MaxSandboxQueue     = 8388608    // 8 MiB: the same of one sandbox, so that one that floods holds up no other
+	MaxTextLogBytes     = 67108864   // 64 MiB: a text log is rotated, with one backup
 )
