@@ -1,0 +1,98 @@
+package archtest
+
+// arrows says which packages of the project each package may import; tests may import what
+// is listed for them besides. A name that ends in `/...` stands for all packages below it.
+// The table is that of docs/architecture.md: an arrow is added here and there at once, with
+// a reason that holds for the next one, too.
+var arrows = []arrow{
+	// Commands: flags in, exit code out.
+	{from: "daemon/cmd/agentixd", to: []string{"daemon", "daemon/config", "providers/containerd", "providers/process"}},
+	{from: "daemon/cmd/agentix", to: []string{"gen/..."}}, // public API only
+
+	// The daemon from its outside to its inside. Only what clients see knows protobuf; the
+	// daemon itself names the services for its health.
+	{
+		from: "daemon",
+		to: []string{
+			"daemon/api", "daemon/auth", "daemon/config", "daemon/dispatch", "daemon/events", "daemon/gateway",
+			"daemon/sandboxes", "daemon/store", "gen/...", "providers", "runtime/wire",
+		},
+		tests: []string{"providers/containerd"},
+	},
+	{from: "daemon/api", to: []string{"daemon/auth", "daemon/dispatch", "daemon/events", "daemon/sandboxes", "gen/...", "providers", "runtime/wire"}},
+	{from: "daemon/gateway", to: []string{"gen/...", "runtime/wire"}},
+	{from: "daemon/auth"},
+	{from: "daemon/config"},
+	{
+		from:  "daemon/sandboxes", // the only user of providers
+		to:    []string{"daemon/events", "daemon/link", "daemon/store", "providers", "runtime/wire"},
+		tests: []string{"providers/containerd", "providers/process", "providers/providertest"},
+	},
+	{from: "daemon/dispatch", to: []string{"daemon/calls", "daemon/events", "daemon/link", "daemon/store", "runtime/pickle", "runtime/wire"}},
+	{from: "daemon/events", to: []string{"daemon/store", "runtime/wire"}},
+	{from: "daemon/calls", to: []string{"runtime/wire"}},
+	{from: "daemon/link", to: []string{"runtime/wire"}},
+	{from: "daemon/store", to: []string{"runtime/wire"}},
+
+	// Providers never meet each other, and never the daemon.
+	{from: "providers"},
+	{from: "providers/containerd", to: []string{"providers"}, tests: []string{"providers/providertest"}},
+	{from: "providers/process", to: []string{"providers"}, tests: []string{"providers/providertest"}},
+	{from: "providers/providertest", to: []string{"internal/await", "providers"}},
+	{from: "providers/providertest/stub"},
+
+	// The runtime never knows the daemon; the wire knows neither end. Pickles are data for
+	// the dispatcher only.
+	{from: "runtime/cmd/agentix-runtime", to: []string{"runtime"}, tests: []string{"runtime/siotest", "runtime/wire"}},
+	{
+		from:  "runtime",
+		to:    []string{"runtime/calltable", "runtime/output", "runtime/reaper", "runtime/stream", "runtime/wire", "runtime/workerproc", "worker"},
+		tests: []string{"runtime/siotest"},
+	},
+	{from: "runtime/calltable", to: []string{"runtime/wire"}},
+	{from: "runtime/output", to: []string{"runtime/wire"}},
+	{from: "runtime/pickle", to: []string{"runtime/wire"}},
+	{from: "runtime/reaper"},
+	{from: "runtime/siotest", to: []string{"internal/await", "runtime/wire"}},
+	{from: "runtime/stream", to: []string{"runtime/wire"}},
+	{from: "runtime/workerproc", to: []string{"runtime/output", "runtime/reaper", "runtime/wire"}, tests: []string{"worker"}},
+	{from: "runtime/wire"},
+	{from: "worker"},
+
+	// Small things that know nothing of the project, and what tests start.
+	{from: "internal/archtest"},
+	{from: "internal/await"},
+	{from: "internal/clock"},
+	{from: "internal/errs"},
+	{from: "internal/failpoint"},
+	{from: "internal/containerdtest", to: []string{"internal/await"}},
+	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/process"}},
+	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
+}
+
+// common may be imported by every package but the wire and these themselves.
+var common = []string{"internal/clock", "internal/errs", "internal/failpoint"}
+
+// bare packages are at the bottom: they may import nothing of the project.
+var bare = []string{"runtime/wire", "runtime/reaper", "worker", "internal/archtest", "internal/await", "internal/clock", "internal/errs", "internal/failpoint"}
+
+// outside says who alone may import a foreign module or a package of the standard library.
+// Tests may import all of them.
+var outside = []owner{
+	{module: "google.golang.org/grpc", by: []string{"daemon", "daemon/api", "daemon/auth", "daemon/cmd/agentix", "daemon/gateway", "internal/daemontest"}},
+	{module: "google.golang.org/protobuf", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway"}},
+	{module: "google.golang.org/genproto", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway"}},
+	{module: "github.com/grpc-ecosystem/grpc-gateway", by: []string{"daemon", "daemon/gateway"}},
+	{module: "modernc.org/sqlite", by: []string{"daemon/store"}},
+	{module: "database/sql", by: []string{"daemon/store"}},
+	{module: "github.com/coder/websocket", by: []string{"daemon/link", "runtime/siotest"}},
+	{module: "github.com/zishang520/socket.io", by: []string{"runtime"}},
+	{module: "github.com/containerd/containerd", by: []string{"internal/containerdtest", "providers/containerd"}},
+	{module: "github.com/spf13/cobra", by: []string{"daemon/cmd/agentix"}},
+	{module: "github.com/vmihailenco/msgpack", by: []string{"daemon/dispatch", "daemon/events", "daemon/link", "runtime", "runtime/stream", "runtime/wire", "runtime/workerproc"}},
+}
+
+// pure packages do no input or output of their own: state machines that a model can check.
+var pure = []string{"daemon/calls", "runtime/pickle"}
+
+var inputOutput = []string{"database/sql", "io/fs", "io/ioutil", "log", "log/slog", "net", "net/http", "os", "os/exec", "syscall"}
