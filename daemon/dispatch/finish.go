@@ -142,6 +142,9 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	if flushed != nil && d.ctx.Err() == nil {
 		d.opts.Logger.Error("call finished but its events are not committed", "sandbox", sandbox, "call", id, "err", flushed)
 	}
+	if !p.request.Named { // nobody can ask again, so nobody can be told otherwise
+		close(p.done)
+	}
 	saved := d.save(p, at)
 	if l := d.linkOf(sandbox); saved && flushed == nil && l != nil {
 		l.AckResult(id)
@@ -150,7 +153,9 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	d.forget(p)
 	d.pruneLocked()
 	d.mu.Unlock()
-	close(p.done)
+	if p.request.Named {
+		close(p.done)
+	}
 }
 
 // save stores the outcome. When the store refuses, it goes on trying in the background: the

@@ -49,12 +49,39 @@ func decodeReady(b []byte) (wire.Ready, error) {
 	return r, nil
 }
 
+// decodeResult reads a result; its value is a part of b.
 func decodeResult(b []byte) (wire.Result, error) {
 	var r wire.Result
-	if err := wire.Unmarshal(b, &r); err != nil {
+	wrong := ""
+	err := wire.Fields(b, func(key string, raw []byte) {
+		ok := true
+		switch key {
+		case "call_id":
+			r.CallID, ok = wire.Text(raw)
+		case "value":
+			r.Value, ok = blob(raw)
+		case "encoding":
+			r.Encoding, ok = wire.Text(raw)
+		}
+		if !ok {
+			wrong = key
+		}
+	})
+	if err != nil {
 		return r, violation("%s: %v", wire.EventCallResult, err)
 	}
+	if wrong != "" {
+		return r, violation("%s: %s has the wrong type", wire.EventCallResult, wrong)
+	}
 	return r, nil
+}
+
+// blob is wire.Blob that takes nil for no bytes.
+func blob(raw []byte) ([]byte, bool) {
+	if len(raw) == 1 && raw[0] == 0xc0 {
+		return nil, true
+	}
+	return wire.Blob(raw)
 }
 
 // rawError is wire.Error with the one list in it left undecoded, since decoding it costs
@@ -107,20 +134,21 @@ func decodeViolations(raw msgpack.RawMessage) []wire.Violation {
 	return out
 }
 
-// eachElement calls f for each element of a msgpack array until f returns false, and
-// returns the array's length; -1 if raw is not an array.
+// eachElement calls f for each element of a msgpack array, which is a part of raw, until f
+// returns false, and returns the array's length; -1 if raw is not an array.
 func eachElement(raw []byte, f func(element []byte) bool) int {
 	if len(raw) == 0 {
 		return -1
 	}
-	dec := msgpack.NewDecoder(bytes.NewReader(raw))
+	r := bytes.NewReader(raw) // the decoder reads it without a buffer of its own
+	dec := msgpack.NewDecoder(r)
 	n, err := dec.DecodeArrayLen()
 	if err != nil {
 		return -1
 	}
 	for range n {
-		element, err := dec.DecodeRaw()
-		if err != nil || !f(element) {
+		begin := len(raw) - r.Len()
+		if dec.Skip() != nil || !f(raw[begin:len(raw)-r.Len()]) {
 			break
 		}
 	}
@@ -130,19 +158,27 @@ func eachElement(raw []byte, f func(element []byte) bool) int {
 // decodeBatch reads a batch of records. A batch that is malformed as such is a violation;
 // a record that is malformed costs itself only: a gap record takes its number.
 func decodeBatch(b []byte) (wire.Batch, error) {
-	var raw struct {
-		Sid     string             `msgpack:"_sid"`
-		Seq     uint64             `msgpack:"_seq"`
-		Records msgpack.RawMessage `msgpack:"records"`
+	var batch wire.Batch
+	var records []byte
+	var seq int64
+	err := wire.Fields(b, func(key string, raw []byte) {
+		switch key {
+		case "_sid":
+			batch.Sid, _ = wire.Text(raw)
+		case "_seq":
+			seq, _ = wire.Int(raw)
+		case "records":
+			records = raw
+		}
+	})
+	if err != nil {
+		return batch, violation("%s: %v", wire.EventRecords, err)
 	}
-	if err := wire.Unmarshal(b, &raw); err != nil {
-		return wire.Batch{}, violation("%s: %v", wire.EventRecords, err)
-	}
-	batch := wire.Batch{Sid: raw.Sid, Seq: raw.Seq}
-	if raw.Sid == "" || len(raw.Sid) > maxSidBytes || raw.Seq == 0 || raw.Seq > math.MaxUint64-wire.MaxBatchRecords {
+	batch.Seq = uint64(max(seq, 0))
+	if batch.Sid == "" || len(batch.Sid) > maxSidBytes || seq <= 0 || seq > math.MaxInt64-wire.MaxBatchRecords {
 		return batch, violation("%s: _sid or _seq out of range", wire.EventRecords)
 	}
-	n := eachElement(raw.Records, func(element []byte) bool {
+	n := eachElement(records, func(element []byte) bool {
 		if len(batch.Records) < wire.MaxBatchRecords {
 			batch.Records = append(batch.Records, decodeRecord(element))
 			return true
@@ -158,12 +194,40 @@ func decodeBatch(b []byte) (wire.Batch, error) {
 	return batch, nil
 }
 
+// decodeRecord reads one record; its bytes and data are parts of b.
 func decodeRecord(b []byte) wire.Record {
 	var r wire.Record
-	if err := wire.Unmarshal(b, &r); err != nil || !validRecord(r) {
-		return wire.Record{Kind: wire.RecordGap, Time: finite(r.Time), Dropped: 1}
-	}
+	valid := true
+	err := wire.Fields(b, func(key string, raw []byte) {
+		ok := true
+		switch key {
+		case "kind":
+			r.Kind, ok = wire.Text(raw)
+		case "time":
+			r.Time, ok = wire.Float(raw)
+		case "call_id":
+			r.CallID, ok = wire.Text(raw)
+		case "stream":
+			r.Stream, ok = wire.Text(raw)
+		case "bytes":
+			r.Bytes, ok = blob(raw)
+		case "namespace":
+			r.Namespace, ok = wire.Text(raw)
+		case "event":
+			r.Event, ok = wire.Text(raw)
+		case "data":
+			r.Data = raw
+		case "dropped":
+			var n int64
+			n, ok = wire.Int(raw)
+			r.Dropped = uint64(max(n, 0))
+		}
+		valid = valid && ok
+	})
 	r.Time = finite(r.Time)
+	if err != nil || !valid || !validRecord(r) {
+		return wire.Record{Kind: wire.RecordGap, Time: r.Time, Dropped: 1}
+	}
 	return r
 }
 
