@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -55,6 +56,7 @@ func (s *sandbox) RuntimeLog() string { return providers.LogTail(s.logFile()) }
 
 func (s *sandbox) socket() string  { return filepath.Join(s.dir, "rpc.sock") }
 func (s *sandbox) workDir() string { return filepath.Join(s.dir, "work") }
+func (s *sandbox) tempDir() string { return filepath.Join(s.dir, "tmp") }
 func (s *sandbox) logFile() string { return filepath.Join(s.dir, "runtime.log") }
 
 // Status tells whether the runtime runs.
@@ -96,8 +98,10 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return -1, fmt.Errorf("make directory: %w", err)
 	}
-	if err := os.Mkdir(s.workDir(), 0o700); err != nil {
-		return -1, fmt.Errorf("make directory: %w", err)
+	for _, dir := range []string{s.workDir(), s.tempDir()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return -1, fmt.Errorf("make directory: %w", err)
+		}
 	}
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -160,22 +164,22 @@ func spawn(args []string, dir string, env []string, stdin, log *os.File) (pid, p
 	return pid, pidfd, nil
 }
 
-// environ passes on four variables of the daemon's own environment and nothing else.
+// environ passes on three variables of the daemon's own environment and nothing else.
+// Temporary files go into the sandbox's directory, so that they end with it.
 func (s *sandbox) environ(user map[string]string) []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
-		if _, own := user[name]; own {
-			continue
-		}
+	env := map[string]string{"TMPDIR": s.tempDir()}
+	for _, name := range []string{"PATH", "HOME", "LANG"} {
 		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
+			env[name] = v
 		}
 	}
-	for name, v := range user {
-		env = append(env, name+"="+v)
+	maps.Copy(env, user)
+	env[markerEnv] = s.dir
+	list := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
 	}
-	slices.Sort(env)
-	return append(env, markerEnv+"="+s.dir)
+	return list
 }
 
 // resolve turns the open directory into a path that leads to the very same directory.
