@@ -71,10 +71,15 @@ func (c *Chain) run(ctx context.Context, call *call, handler func(context.Contex
 		inner, s := next, c.steps[i]
 		next = func(ctx context.Context) error { return s.run(c, ctx, call, inner) }
 	}
-	if err := next(ctx); err != nil {
-		return Status(err).Err()
+	err := next(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	st := Status(err)
+	if st.Code() == codes.Internal { // all that a client may know is where to look in the log
+		st = Status(errs.New(errs.Internal, errs.InternalFault, "").WithMeta("request_id", call.requestID))
+	}
+	return st.Err()
 }
 
 // Unary is the interceptor of unary RPCs.
@@ -169,7 +174,7 @@ func (c *Chain) recover(ctx context.Context, call *call, next func(context.Conte
 		if p := recover(); p != nil {
 			c.logger.LogAttrs(ctx, slog.LevelError, "rpc panicked", slog.String("method", call.method),
 				slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			err = errs.New(errs.Internal, errs.InternalFault, "panic").WithMeta("request", call.requestID)
+			err = errs.New(errs.Internal, errs.InternalFault, "panic")
 		}
 	}()
 	return next(ctx)

@@ -23,7 +23,7 @@ const Domain = "agentix.dev"
 const (
 	maxMessageBytes   = 768
 	maxViolations     = 8
-	maxViolationBytes = 200
+	maxViolationBytes = 160
 	maxMetadataBytes  = 200
 )
 

@@ -39,10 +39,12 @@ class EventServiceStub:
     """StreamEvents sends events in the order of `seq`: each once, or an explicit gap.
     Without `follow` it ends at the newest event. All that a call wrote before it
     returned comes before its terminal call event. With `call_id` and `follow` the
-    stream ends after the terminal event of that call.
+    stream ends after the terminal event of that call. With `follow` the first response
+    comes at once, empty if there is no event yet.
 
     REST answers newline-delimited JSON (`application/x-ndjson`), one Event a line
-    without a wrapper; a stream that ends in an error ends with one line `{"error": Status}`.
+    without a wrapper; empty lines are heartbeats. A stream that ends in an error ends with
+    one line `{"error": Status}`; an error before that is an HTTP status with a Status.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD), OUT_OF_RANGE (CURSOR_EXPIRED).
     """
@@ -58,10 +60,12 @@ class EventServiceAsyncStub(EventServiceStub):
     """StreamEvents sends events in the order of `seq`: each once, or an explicit gap.
     Without `follow` it ends at the newest event. All that a call wrote before it
     returned comes before its terminal call event. With `call_id` and `follow` the
-    stream ends after the terminal event of that call.
+    stream ends after the terminal event of that call. With `follow` the first response
+    comes at once, empty if there is no event yet.
 
     REST answers newline-delimited JSON (`application/x-ndjson`), one Event a line
-    without a wrapper; a stream that ends in an error ends with one line `{"error": Status}`.
+    without a wrapper; empty lines are heartbeats. A stream that ends in an error ends with
+    one line `{"error": Status}`; an error before that is an HTTP status with a Status.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD), OUT_OF_RANGE (CURSOR_EXPIRED).
     """
@@ -80,10 +84,12 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         """StreamEvents sends events in the order of `seq`: each once, or an explicit gap.
         Without `follow` it ends at the newest event. All that a call wrote before it
         returned comes before its terminal call event. With `call_id` and `follow` the
-        stream ends after the terminal event of that call.
+        stream ends after the terminal event of that call. With `follow` the first response
+        comes at once, empty if there is no event yet.
 
         REST answers newline-delimited JSON (`application/x-ndjson`), one Event a line
-        without a wrapper; a stream that ends in an error ends with one line `{"error": Status}`.
+        without a wrapper; empty lines are heartbeats. A stream that ends in an error ends with
+        one line `{"error": Status}`; an error before that is an HTTP status with a Status.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD), OUT_OF_RANGE (CURSOR_EXPIRED).
         """
