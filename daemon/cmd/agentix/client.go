@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-const defaultAddress = "unix:///run/agentix/agentixd.sock"
+const defaultAddress = "unix:///var/lib/agentix/agentixd.sock"
 
 // client is a connection to the daemon; close it.
 type client struct {

@@ -17,7 +17,7 @@ from ._exceptions import (
     SandboxNotFound,
 )
 
-DEFAULT_ADDRESS = "unix:///run/agentix/agentixd.sock"
+DEFAULT_ADDRESS = "unix:///var/lib/agentix/agentixd.sock"
 _OPTIONS: Sequence[tuple[str, int | str]] = (
     # The daemon has the limits and names them; gRPC's own would only hide them.
     ("grpc.max_receive_message_length", -1),

@@ -22,7 +22,7 @@ class AgentixProvider:
     """Makes sandboxes through a daemon.
 
     `address` is `unix:///path` or `host:port`, by default AGENTIX_ADDRESS, else
-    `unix:///run/agentix/agentixd.sock`; `token`, by default AGENTIX_TOKEN, is for TCP.
+    `unix:///var/lib/agentix/agentixd.sock`; `token`, by default AGENTIX_TOKEN, is for TCP.
     One value serves one event loop; `aclose` or `async with` ends its connection.
     """
 
