@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from harness import WorkerProcess, worker
-from hypothesis import settings
 
 settings.register_profile("agentix", deadline=None)  # the machine may be busy
 settings.load_profile("agentix")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import BOOTSTRAP, PYTHON, WorkerProcess, wait_for, worker
+from harness import BOOTSTRAP, PYTHON, WorkerProcess, decode, wait_for, worker
 
 
 def test_ready_says_who_it_is(shared: WorkerProcess) -> None:
@@ -150,8 +150,45 @@ def test_a_forked_child_does_not_hold_the_frame_pipe(fresh: WorkerProcess) -> No
     assert time.monotonic() - begin < 2
 
 
-def test_multiprocessing_works(shared: WorkerProcess) -> None:
-    assert shared.call("app::multiprocess", 3) == [3, 2, 1]
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_works(shared: WorkerProcess, method: str) -> None:
+    assert shared.call("app::multiprocess", 3, method) == [3, 2, 1]
+
+
+def test_asyncio_subprocesses_work(shared: WorkerProcess) -> None:
+    assert shared.call("app::async_subprocess") == [b"out\n", 3]
+
+
+def test_a_crash_in_c_code_tells_where(fresh: WorkerProcess) -> None:
+    fresh.start("app::segfault")
+    assert fresh.rest() == []
+    assert fresh.process.wait(10) == -11
+    fresh.stderr.until(b"Segmentation fault")
+    fresh.stderr.until(b"in segfault")
+
+
+def test_closed_descriptors_end_the_worker_and_no_more(fresh: WorkerProcess) -> None:
+    fresh.start("app::close_descriptors")
+    assert fresh.rest() == []
+    fresh.process.kill()
+
+
+def test_signals_that_raise_do_not_break_frames(fresh: WorkerProcess) -> None:
+    assert fresh.call("app::raise_in_the_loop") == "survived"
+    assert fresh.call("app::alarm_while_logging", 20000) > 0
+    assert fresh.call("app::echo", 1) == 1
+    sent = [f["record"]["message"] for f in fresh.seen if f["type"] == "log" and f["record"]["name"] == "my.app"]
+    # A handler may raise inside the formatting, too.
+    numbers = [int(text) for text in sent if text.isdigit()]
+    assert all("TimeoutError: alarm" in text for text in sent if not text.isdigit())
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) > 15000
+
+
+def test_calls_wait_for_a_thread_when_the_system_refuses_more(fresh: WorkerProcess) -> None:
+    fresh.call("app::threads_refused", 1)
+    ids = [fresh.start("app::nap", 0.05) for _ in range(10)]
+    assert len({decode(fresh.end_of(i)) for i in ids}) <= 2
 
 
 @pytest.mark.parametrize("native", [True, False])

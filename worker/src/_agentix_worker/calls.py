@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 
 from _agentix_worker import ambient, codec, encodings
 from _agentix_worker.errors import CallFailure, error_map, from_exception
+from _agentix_worker.framing import FrameError
 from _agentix_worker.pipe import FrameWriter
 from _agentix_worker.resolve import is_coroutine_function, resolve
 from _agentix_worker.threads import Threads
@@ -104,6 +105,8 @@ class Invoker:
 
     def _start_task(self, context: contextvars.Context, call: Call, fn: Any, args: Any, kwargs: Any) -> None:
         call.arguments = b""
+        if call.done:  # cancelled while it was on its way here
+            return
         # The task copies the context that is current, in every Python from 3.9 on.
         call.task = context.run(self._loop.create_task, self._as_task(call, fn, args, kwargs))
 
@@ -122,6 +125,8 @@ class Invoker:
         self._returned(call, value, on_loop=True)
 
     def _on_thread(self, call: Call, fn: Any) -> None:
+        if call.done:  # cancelled before a thread was free
+            return
         try:
             args, kwargs = encodings.decode_arguments(call.encoding, call.arguments, fn)
             call.arguments = b""
@@ -175,9 +180,12 @@ class Invoker:
             return
         if on_loop and len(data) > _INLINE_BYTES:
             context = contextvars.copy_context()
-            self._threads.submit(lambda: context.run(self._send_result, call, data))
-        else:
-            self._send_result(call, data)
+            try:
+                self._threads.submit(lambda: context.run(self._send_result, call, data))
+                return
+            except RuntimeError:  # no thread to be had
+                pass
+        self._send_result(call, data)
 
     def _send_result(self, call: Call, data: bytes) -> None:
         self._before_terminal(call.id)
@@ -185,11 +193,11 @@ class Invoker:
             return
         head = b"\xa4type\xa6result\xa7call_id" + codec.pack_str(call.id) + b"\xa5value"
         head += codec.pack_bin_header(len(data))
-        if call.tell_encoding:
-            tail = b"\xa8encoding" + codec.pack_str(call.result_encoding)
-            self._writer.send_body(b"\x84" + head, data, tail)
-        else:
-            self._writer.send_body(b"\x83" + head, data)
+        tail = b"\xa8encoding" + codec.pack_str(call.result_encoding) if call.tell_encoding else b""
+        try:
+            self._writer.send_body((b"\x84" if tail else b"\x83") + head, data, tail)
+        except FrameError as e:  # a call id of kilobytes
+            self._writer.send({"type": "error", "call_id": call.id, "error": error_map("FrameTooLarge", str(e))})
 
     def _end(self, call: Call, error: dict[str, Any]) -> None:
         self._before_terminal(call.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
@@ -39,6 +40,7 @@ class ForeignOutlet:
     def install(self) -> None:
         """Capture fd 1 and 2 and take over the root logger."""
         self._stderr = os.dup(2)
+        faulthandler.enable(self._stderr)
         for name, fd in (("stdout", 1), ("stderr", 2)):
             self._captures.append(Capture(fd, self._line_of(name)))
             stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115

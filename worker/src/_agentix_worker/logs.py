@@ -50,7 +50,7 @@ class Forwarder(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Send the record; never raises."""
-        if record.name.startswith(_NOT_FORWARDED):
+        if record.name.startswith(_NOT_FORWARDED) or (self.filters and not self.filter(record)):
             return True
         try:
             if os.getpid() != self._pid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from typing import Any, Optional
@@ -29,6 +30,7 @@ class NativeOutlet:
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
             self._streams.append(stream)
+        faulthandler.enable(2)
         Bridge(self._log, dict(os.environ)).install()
 
     def ready(self) -> dict[str, Any]:

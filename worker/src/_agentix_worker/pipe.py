@@ -6,26 +6,35 @@ A frame is in the pipe when `send` returns, so a record that was logged before
 
 from __future__ import annotations
 
-import os
+import io
+import sys
 import threading
 from collections import deque
-from typing import Any, Union
+from types import FrameType
+from typing import Any, Optional
 
 from _agentix_worker import codec
 from _agentix_worker.framing import frame_header
 
 _JOINED_BYTES = 65536  # smaller frames are one write, larger ones are not copied together
+_BUFFER_BYTES = 131072
 
 
 class FrameWriter:
-    """Writes whole frames to a descriptor, in the order of `send`."""
+    """Writes whole frames to a descriptor, in the order of `send`.
+
+    Signal handlers of user code may raise, or send themselves, at any point in here. The
+    buffered file below knows in C how much of a frame has left, so a frame that was cut
+    short goes on with the next one instead of being torn or repeated.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._lock = threading.RLock()
-        self._queue: deque[Union[bytes, memoryview]] = deque()
-        self._pumping = False
         self.closed = False
+        self._file = io.BufferedWriter(io.FileIO(fd, "wb", closefd=False), _BUFFER_BYTES)
+        self._lock = threading.RLock()
+        self._later: deque[bytes] = deque()
+        self._writing: Optional[FrameType] = None
 
     def send(self, frame: dict[str, Any]) -> None:
         """Pack and write a frame; CodecError or FrameError when it cannot be framed."""
@@ -33,42 +42,48 @@ class FrameWriter:
 
     def send_body(self, *parts: bytes) -> None:
         """Write a frame whose packed body is the concatenation of parts."""
-        body = parts[0] if len(parts) == 1 else b""
-        size = len(body) or sum(map(len, parts))
+        size = sum(map(len, parts))
         header = frame_header(size)
-        whole = header + (body or b"".join(parts)) if size <= _JOINED_BYTES else b""
+        whole = b"".join((header, *parts)) if size <= _JOINED_BYTES else b""
         with self._lock:
             if self.closed:
                 return
-            if whole:
-                self._queue.append(whole)
-            else:
-                self._queue.extend((header, *parts))
-            # Re-entered from a signal handler or a finaliser of the thread that is writing:
-            # the outer call writes this frame after its own.
-            if not self._pumping:
-                self._pump()
-
-    def _pump(self) -> None:
-        self._pumping = True
-        queue = self._queue
-        try:
-            while queue:
-                chunk = queue[0]
-                n = os.write(self.fd, chunk)
-                if n == len(chunk):
-                    queue.popleft()
+            if self._writing is not None and _is_below(self._writing):
+                # Called from a signal handler or a finaliser of the very call that is
+                # writing: that one writes this frame after its own.
+                self._later.append(whole or b"".join((header, *parts)))
+                return
+            try:
+                self._writing = sys._getframe()
+                if whole:
+                    self._file.write(whole)
                 else:
-                    queue[0] = memoryview(chunk)[n:]
-        except OSError:
-            self.closed = True  # the runtime is gone; the reader sees its end of file
-            queue.clear()
-        finally:
-            self._pumping = False
+                    self._file.write(header)
+                    for part in parts:
+                        self._file.write(part)
+                self._file.flush()
+                while self._later:
+                    self._file.write(self._later.popleft())
+                    self._file.flush()
+            except OSError as e:
+                if e.errno is None:
+                    raise  # not the pipe's: a handler raised, say, TimeoutError
+                self.closed = True  # the runtime is gone; the reader sees its end of file
+            finally:
+                self._writing = None
 
     def abandon(self) -> None:
         """Never write again: this process is a fork of the worker."""
         self._lock = threading.RLock()
-        self._queue = deque()
-        self._pumping = False
         self.closed = True
+
+
+def _is_below(frame: FrameType) -> bool:
+    """Tell whether a Python frame is still on this thread's stack.
+
+    One that is not was left by an exception that came between two instructions.
+    """
+    at: Optional[FrameType] = sys._getframe()
+    while at is not None and at is not frame:
+        at = at.f_back
+    return at is not None

@@ -64,6 +64,8 @@ class Worker:
             except (SystemExit, KeyboardInterrupt):
                 # A task of user code; the call that awaits it gets the exception.
                 continue
+            except BaseException:  # a signal handler of user code raised inside the loop
+                logging.getLogger("agentix.worker").exception("the event loop was interrupted; it goes on")
         self._finish()
         return 0
 
@@ -130,10 +132,15 @@ class Worker:
     def _after_fork(self) -> None:
         """A forked child keeps nothing of the frame pipe, so the worker's death is seen."""
         self._writer.abandon()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for fd in (self._read_fd, self._writer.fd):
-            os.dup2(null, fd, inheritable=False)
-        os.close(null)
+        try:
+            # Not just closed: their numbers must not become files of user code.
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for fd in (self._read_fd, self._writer.fd):
+                os.dup2(null, fd, inheritable=False)
+            os.close(null)
+        except OSError:  # no descriptor to be had
+            os.closerange(self._read_fd, self._read_fd + 1)
+            os.closerange(self._writer.fd, self._writer.fd + 1)
         self._outlet.after_fork()
         ambient.sink = ambient.Sink()
 

@@ -379,11 +379,76 @@ def fork_and_linger(seconds):
     return os.getpid()
 
 
-def multiprocess(n):
+def multiprocess(n, method):
     import multiprocessing
 
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    with multiprocessing.get_context(method).Pool(2) as pool:
         return pool.map(abs, range(-n, 0))
+
+
+async def async_subprocess():
+    process = await asyncio.create_subprocess_exec("sh", "-c", "echo out; exit 3", stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return [out, process.returncode]
+
+
+def segfault():
+    import ctypes
+
+    ctypes.string_at(0)
+
+
+def close_descriptors():
+    os.closerange(3, 1000)
+
+
+def threads_refused(n):
+    """Make the system refuse threads, as a pids limit does."""
+    real = threading.Thread.start
+
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    threading.Thread.start = start if n else real
+    if n:
+        timer = threading.Thread(target=lambda: None)
+        del timer
+
+
+async def alarm_while_logging(n):
+    """Signal handlers that raise at any moment while records are written on the main thread."""
+    armed = [False]
+
+    def handler(*_):
+        if armed[0]:
+            armed[0] = False
+            raise TimeoutError("alarm")
+
+    hits = 0
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    for i in range(n):
+        try:
+            armed[0] = True
+            log.info("%d", i)
+            armed[0] = False
+        except TimeoutError:
+            hits += 1
+    armed[0] = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return hits
+
+
+async def raise_in_the_loop():
+    """A signal handler that raises inside the loop's own code, while a task waits."""
+
+    def handler(*_):
+        raise TimeoutError("alarm")
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    await asyncio.sleep(0.2)
+    return "survived"
 
 
 def exec_child_fds():
