@@ -45,6 +45,7 @@ check-generate: generate ## fail if gen/ is not what proto/ gives
 
 .PHONY: lint
 lint: venv-dev ## lint Go, protos and Python
+	@scripts/check-spec.sh
 	$(BUF) lint
 	$(BUF) format --diff --exit-code proto
 	$(LINT) run ./...
