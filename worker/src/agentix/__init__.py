@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers; at run time names are imported when they are asked for
+    from agentix import context, trace, utils
+    from agentix._callables import RemoteCallable
+    from agentix._namespace import Namespace, RemoteSioError, register_namespace
+    from agentix.utils.trace import span
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
