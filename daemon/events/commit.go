@@ -214,10 +214,10 @@ func (j *Journal) noteFailure(err error, t *turn) {
 // publish shows a committed turn to readers and tells whose records they were.
 func (j *Journal) publish(t *turn, next uint64) {
 	freed := 0
+	j.publishAll(t, next) // first: a flush, which the parts let go, promises it to both kinds of readers
 	for i := range t.parts {
 		freed += j.publishPart(&t.parts[i])
 	}
-	j.publishAll(t, next)
 	for i := range t.parts {
 		j.trimIfFull(t.parts[i].stream)
 	}

@@ -57,6 +57,12 @@ func (f *follower) lines() []string {
 	return slices.Clone(f.seen)
 }
 
+func (f *follower) at() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cursor
+}
+
 func (f *follower) waitFor(t testing.TB, want ...string) {
 	t.Helper()
 	await.True(t, func() bool { return len(f.lines()) >= len(want) }, fmt.Sprint(want))
@@ -127,7 +133,7 @@ func TestFollowerOfAllSeesEachInItsOrder(t *testing.T) {
 	// The same again from a cursor, without following.
 	j.Append("a", output("last"))
 	flush(t, j, "a")
-	if got := lines(readAll(t, j, Query{After: f.cursor})); len(got) > 1 || len(got) == 1 && got[0] != "last" {
+	if got := lines(readAll(t, j, Query{After: f.at()})); len(got) > 1 || len(got) == 1 && got[0] != "last" {
 		t.Errorf("after the cursor: got %v", got)
 	}
 }
@@ -146,7 +152,7 @@ func TestHeartbeats(t *testing.T) {
 			return f.beats > want
 		}, "a heartbeat")
 	}
-	if got := lines(readAll(t, j, Query{Sandbox: "a", After: f.cursor})); len(got) != 0 {
+	if got := lines(readAll(t, j, Query{Sandbox: "a", After: f.at()})); len(got) != 0 {
 		t.Errorf("the cursor of a heartbeat lies before %v, which it passed over", got)
 	}
 }
@@ -202,7 +208,7 @@ func TestFollowerOfAFinishedCallEnds(t *testing.T) {
 		t.Error(err)
 	}
 	before.waitFor(t, "FINISHED c1")
-	if before.cursor != all[2].Cursor {
+	if before.at() != all[2].Cursor {
 		t.Error("the last cursor is not that of the last event")
 	}
 	running := follow(t, j, Query{Sandbox: "a", CallID: "c2", After: all[3].Cursor})

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -124,6 +126,33 @@ func TestManyPages(t *testing.T) {
 		})
 		if err != nil || seen != n || pages < 3 {
 			t.Errorf("sandbox %q: %d events in %d pages, %v", sandbox, seen, pages, err)
+		}
+	}
+}
+
+// TestReadingEndsUnderAFlood appends events that match while a reader that does not follow
+// has its page: it ends at what was the newest event when it began.
+func TestReadingEndsUnderAFlood(t *testing.T) {
+	j := open(t, t.TempDir(), Options{})
+	for range 3 {
+		j.Append("a", Event{Body: &Output{Stream: Stdout, Data: make([]byte, 256<<10)}})
+	}
+	j.Append("a", Event{Body: &Lifecycle{State: "READY"}})
+	flush(t, j, "a")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("reading does not end"))
+	defer cancel()
+	for _, sandbox := range []string{"a", ""} {
+		var last uint64
+		pages := 0
+		err := j.Read(ctx, Query{Sandbox: sandbox, Kinds: []Kind{KindOutput}}, func(evs []Event, _ string) error {
+			last = evs[len(evs)-1].Seq
+			if pages++; pages == 1 {
+				fill(t, j, "a", 20)
+			}
+			return nil
+		})
+		if want := map[string]uint64{"a": 3, "": 24}[sandbox]; err != nil || pages < 2 || last != want {
+			t.Errorf("sandbox %q: %d pages to %d, want to %d; %v", sandbox, pages, last, want, err)
 		}
 	}
 }

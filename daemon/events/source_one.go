@@ -190,9 +190,12 @@ func (o *oneSource) take(p *page, f *filter, evs []Event) {
 
 func (o *oneSource) fromDisk(ctx context.Context, f *filter, last uint64) (page, error) {
 	var p page
-	before, rows, bytes, full := o.pos, 0, 0, false
+	before, rows, bytes, full, beyond := o.pos, 0, 0, false, false
 	q := store.BatchQuery{Journal: o.s.num, AfterSeq: o.pos, Kinds: f.kinds, Limit: diskRows}
 	err := o.j.store.Batches(ctx, q, func(b store.BatchRow) (bool, error) {
+		if beyond = b.FirstSeq > o.until; beyond {
+			return false, nil
+		}
 		rows++
 		bytes += len(b.Data)
 		evs, err := decode(o.s.sandbox, b.Data, b.FirstSeq, b.LastSeq)
@@ -213,7 +216,7 @@ func (o *oneSource) fromDisk(ctx context.Context, f *filter, last uint64) (page,
 		o.pos = before
 		return o.gap(trimmed), nil
 	}
-	if !full && rows < diskRows { // no further row up to last matches
+	if beyond || !full && rows < diskRows { // no further row up to last matches
 		o.pos = max(o.pos, last)
 	}
 	return p, nil

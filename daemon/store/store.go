@@ -89,7 +89,7 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 		return nil, err
 	}
 	s.reads.SetMaxOpenConns(8)
-	s.reads.SetMaxIdleConns(8)
+	s.reads.SetMaxIdleConns(2) // each has a cache of its own
 	if s.syncer, err = openSyncer(ctx, s); err != nil {
 		return nil, err
 	}
