@@ -74,14 +74,24 @@ func startRuntime(t testing.TB) (socket string, process *os.Process) {
 	return socket, cmd.Process
 }
 
-// cutter forwards connections to a socket and can cut them.
+// cutter forwards connections to a socket. It can cut them, and hold back or lose what
+// passes.
 type cutter struct {
 	target string
 	ln     net.Listener
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	conns  []net.Conn
+	conns  []*forwarded
 	closed bool // new connections are refused
+}
+
+// forwarded is one connection: in is the daemon's side, out the runtime's.
+type forwarded struct {
+	in, out  net.Conn
+	mu       sync.Mutex
+	holdUp   bool   // what the daemon sends goes to held
+	held     []byte // for the runtime
+	loseDown bool   // what the runtime sends is lost
 }
 
 func newCutter(t testing.TB, target string) *cutter {
@@ -112,11 +122,52 @@ func (c *cutter) accept() {
 			}
 			continue
 		}
-		c.conns = append(c.conns, in, out)
+		f := &forwarded{in: in, out: out}
+		c.conns = append(c.conns, f)
 		c.mu.Unlock()
-		c.wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
-		c.wg.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+		c.wg.Go(func() { _, _ = io.Copy(writerFunc(f.down), out); _ = in.Close() })
+		c.wg.Go(func() { _, _ = io.Copy(writerFunc(f.up), in); f.upEnded() })
 	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func (f *forwarded) down(b []byte) (int, error) {
+	f.mu.Lock()
+	lose := f.loseDown
+	f.mu.Unlock()
+	if lose {
+		return len(b), nil
+	}
+	return f.in.Write(b)
+}
+
+func (f *forwarded) up(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holdUp {
+		f.held = append(f.held, b...)
+		return len(b), nil
+	}
+	return f.out.Write(b)
+}
+
+// upEnded ends the runtime's side with the daemon's, unless something is held for it.
+func (f *forwarded) upEnded() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.holdUp {
+		_ = f.out.Close()
+	}
+}
+
+// newest is the connection that the link uses.
+func (c *cutter) newest() *forwarded {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conns[len(c.conns)-1]
 }
 
 // cut ends all connections; stay says whether new ones are refused from now on.
@@ -124,8 +175,9 @@ func (c *cutter) cut(stay bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = stay
-	for _, conn := range c.conns {
-		_ = conn.Close()
+	for _, f := range c.conns {
+		_ = f.in.Close()
+		_ = f.out.Close()
 	}
 	c.conns = nil
 }
