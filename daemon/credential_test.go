@@ -92,7 +92,7 @@ func TestR11_EveryRPCNeedsACredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer open.Close()
+	t.Cleanup(func() { _ = open.Close() })
 	all := methods()
 	if len(all) < 9 {
 		t.Fatalf("only %d methods", len(all))
@@ -175,7 +175,7 @@ func TestR11_EveryRouteNeedsACredential(t *testing.T) {
 					t.Fatal(err)
 				}
 				st := restStatus(t, response)
-				if reason := reasonOf(t, st); response.StatusCode != 401 || st.Code() != codes.Unauthenticated || reason != "UNAUTHENTICATED" {
+				if reason := reasonOf(t, st); response.StatusCode != http.StatusUnauthorized || st.Code() != codes.Unauthenticated || reason != "UNAUTHENTICATED" {
 					t.Errorf("%s%s with credential %q: got HTTP %d, %v", route, query, name, response.StatusCode, st)
 				}
 				if got := response.Header.Get("WWW-Authenticate"); got != "Bearer" {

@@ -109,13 +109,13 @@ func (d *Daemon) openServers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load token: %w", err)
 	}
-	authenticator := auth.New(token, 0, uint32(os.Geteuid())) //nolint:gosec // A uid.
+	authenticator := auth.New(token, 0, uint32(os.Geteuid()))
 	stopping, beginStop := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopped, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	d.beginStop = func() { beginStop(errServing) }
 	d.cutOff = func() { cutOff(errServing) }
 	d.closers.add("end contexts", func() error { d.beginStop(); d.cutOff(); return nil })
-	chain := api.NewChain(d.logger, authenticator, stopping, stopped)
+	chain := api.NewChain(stopping, stopped, d.logger, authenticator)
 	services := api.Services{Sandboxes: d.manager, Dispatcher: d.dispatcher, Journal: d.journal}
 	if d.servers, err = newServers(ctx, d.cfg, chain, services, authenticator, d.ready, d.logger); err != nil {
 		return err

@@ -73,7 +73,7 @@ func TestForeignSitesAreRefused(t *testing.T) {
 				}
 			})
 			if c.good {
-				if response.StatusCode != 200 {
+				if response.StatusCode != http.StatusOK {
 					t.Errorf("%+v %s: got %d", c, path, response.StatusCode)
 				}
 				_ = response.Body.Close()
@@ -136,7 +136,7 @@ func TestHostileHeadersAndPaths(t *testing.T) {
 			}
 		})
 	}
-	if response := get(t, e, e.HTTP, e.URL+"/v1/sandboxes", nil); response.StatusCode != 200 {
+	if response := get(t, e, e.HTTP, e.URL+"/v1/sandboxes", nil); response.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: got %d", response.StatusCode)
 	} else {
 		_ = response.Body.Close()
@@ -187,7 +187,7 @@ func TestRawHTTP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close() //nolint:revive // All stay open until the end.
+		defer conn.Close()
 		if _, err := io.WriteString(conn, "P"); err != nil {
 			t.Fatal(err)
 		}

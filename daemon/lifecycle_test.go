@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,7 +151,7 @@ func TestHealth(t *testing.T) {
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		response := get(t, e, e.HTTP, e.URL+path, nil)
-		if _ = response.Body.Close(); response.StatusCode != 200 {
+		if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
 			t.Errorf("%s: got %d", path, response.StatusCode)
 		}
 	}

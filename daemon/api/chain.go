@@ -61,7 +61,7 @@ var errStopping = errs.New(errs.Unavailable, errs.Stopping, "the daemon is stopp
 
 // NewChain returns the chain. When stopping ends, new RPCs are refused and event streams
 // end; when stopped ends, everything else does, with the same status.
-func NewChain(logger *slog.Logger, authenticator *auth.Authenticator, stopping, stopped context.Context) *Chain {
+func NewChain(stopping, stopped context.Context, logger *slog.Logger, authenticator *auth.Authenticator) *Chain {
 	return &Chain{logger: logger, auth: authenticator, steps: steps, stopping: stopping, stopped: stopped, streams: map[string]int{}}
 }
 

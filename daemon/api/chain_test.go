@@ -48,12 +48,12 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	h := &harness{}
-	stopping, beginStop := context.WithCancelCause(context.Background())
-	stopped, cutOff := context.WithCancelCause(context.Background())
+	stopping, beginStop := context.WithCancelCause(t.Context())
+	stopped, cutOff := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { beginStop(nil); cutOff(nil) })
 	h.beginStop, h.cutOff = beginStop, cutOff
 	logger := slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h.Chain = NewChain(logger, auth.New(auth.NewToken("secret-secret-secret"), 0), stopping, stopped)
+	h.Chain = NewChain(stopping, stopped, logger, auth.New(auth.NewToken("secret-secret-secret"), 0))
 	return h
 }
 
@@ -65,7 +65,7 @@ func as(conn auth.Conn, headers ...string) context.Context {
 var root = auth.Conn{Peer: &auth.Peer{UID: 0}}
 
 // both runs a handler as a unary and as a streaming RPC and wants the same error of both.
-func (h *harness) both(t *testing.T, ctx context.Context, request proto.Message, handler func(context.Context) error) *status.Status {
+func (h *harness) both(ctx context.Context, t *testing.T, request proto.Message, handler func(context.Context) error) *status.Status {
 	t.Helper()
 	const method = "/agentix.v1.SandboxService/GetSandbox"
 	_, unary := h.Unary(ctx, request, &grpc.UnaryServerInfo{FullMethod: method}, func(ctx context.Context, _ any) (any, error) {
@@ -119,7 +119,7 @@ func TestUnaryAndStreamsPassTheSameSteps(t *testing.T) {
 		}, codes.OK},
 	} {
 		h := newHarness(t)
-		st := h.both(t, c.ctx, c.request, c.handler)
+		st := h.both(c.ctx, t, c.request, c.handler)
 		if st.Code() != c.code {
 			t.Errorf("%s: got %v", name, st)
 		}
@@ -140,7 +140,7 @@ func TestStoppingEndsWhatRuns(t *testing.T) {
 	h := newHarness(t)
 	ends := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	h.beginStop(nil)
-	st := h.both(t, as(root), good, ends)
+	st := h.both(as(root), t, good, ends)
 	if st.Code() != codes.Unavailable || !strings.Contains(st.Message(), "stopping") {
 		t.Errorf("new work: got %v", st)
 	}

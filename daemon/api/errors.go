@@ -124,10 +124,10 @@ func fromLibrary(st *status.Status) *status.Status {
 		return fromKind(errs.New(errs.Internal, errs.InternalFault, ""))
 	}
 	details := []protoadapt.MessageV1{info(reason, nil)}
-	switch st.Code() {
-	case codes.InvalidArgument:
+	if st.Code() == codes.InvalidArgument {
 		details = append(details, badRequest([]errs.Violation{{Field: "request", Description: st.Message()}}))
-	case codes.Unavailable:
+	}
+	if st.Code() == codes.Unavailable {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	}
 	return withDetails(st.Code(), st.Message(), details)

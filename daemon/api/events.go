@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/agentixd/agentixd/daemon/events"
-	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
@@ -21,7 +20,6 @@ const (
 type eventService struct {
 	agentixv1.UnimplementedEventServiceServer
 	journal *events.Journal
-	manager *sandboxes.Manager
 }
 
 // StreamEvents sends events as they are read.
@@ -70,7 +68,7 @@ func fromStreamRequest(r *agentixv1.StreamEventsRequest) (events.Query, error) {
 		if _, known := agentixv1.EventKind_name[int32(kind)]; !known || kind == agentixv1.EventKind_EVENT_KIND_UNSPECIFIED {
 			return query, errs.Invalid("kinds", "%d is no kind of event", kind)
 		}
-		query.Kinds = append(query.Kinds, events.Kind(kind)) //nolint:gosec // Known kinds are below 256.
+		query.Kinds = append(query.Kinds, events.Kind(kind))
 	}
 	if len(r.GetNamespaces()) > maxNamespaces {
 		return query, errs.Invalid("namespaces", "must be at most %d", maxNamespaces)

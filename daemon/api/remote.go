@@ -97,10 +97,11 @@ func fromRemoteRequest(r *agentixv1.RemoteRequest) (dispatch.Request, error) {
 	if request.Encoding != wire.EncodingJSON && (request.Args != "" || request.Kwargs != "") {
 		return request, errs.Invalid("args", "args and kwargs cannot be given together with binary arguments")
 	}
-	known := false
-	if request.ResultEncoding, known = encodings[r.GetResultEncoding()]; !known {
+	encoding, known := encodings[r.GetResultEncoding()]
+	if !known {
 		return request, errs.Invalid("result_encoding", "%d is no encoding", r.GetResultEncoding())
 	}
+	request.ResultEncoding = encoding
 	if t := r.GetTimeout(); t != nil {
 		if err := t.CheckValid(); err != nil || t.AsDuration() <= 0 {
 			return request, errs.Invalid("timeout", "must be a positive duration")
@@ -136,7 +137,7 @@ func toRemoteError(e *wire.Error) *agentixv1.RemoteError {
 		out.Traceback = text(*e.Traceback)
 	}
 	if e.Returncode != nil {
-		code := int32(*e.Returncode) //nolint:gosec // An exit code or a signal number.
+		code := int32(*e.Returncode)
 		out.Returncode = &code
 	}
 	return out

@@ -1,7 +1,6 @@
 package auth_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +65,7 @@ func TestForwardedPeerCountsFromTheGatewayOnly(t *testing.T) {
 		conn auth.Conn
 		ok   bool
 	}{{auth.Conn{Gateway: true}, true}, {auth.Conn{}, false}, {auth.Conn{Peer: &auth.Peer{UID: 1001}}, false}} {
-		ctx := peer.NewContext(metadata.NewIncomingContext(context.Background(), md), &peer.Peer{AuthInfo: c.conn})
+		ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{AuthInfo: c.conn})
 		principal, err := a.AuthenticateRPC(ctx)
 		if (err == nil) != c.ok {
 			t.Errorf("%+v: got %v", c.conn, err)
@@ -75,7 +74,7 @@ func TestForwardedPeerCountsFromTheGatewayOnly(t *testing.T) {
 			t.Errorf("got %+v", principal.Peer)
 		}
 	}
-	ctx := peer.NewContext(metadata.NewIncomingContext(context.Background(), metadata.Join(md, md)), &peer.Peer{AuthInfo: auth.Conn{Gateway: true}})
+	ctx := peer.NewContext(metadata.NewIncomingContext(t.Context(), metadata.Join(md, md)), &peer.Peer{AuthInfo: auth.Conn{Gateway: true}})
 	if _, err := a.AuthenticateRPC(ctx); err == nil {
 		t.Error("doubled metadata was believed")
 	}

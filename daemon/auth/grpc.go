@@ -60,7 +60,7 @@ func forwarded(md metadata.MD) Conn {
 	if !okUID || !okGID || !okPID {
 		return Conn{}
 	}
-	return Conn{Peer: &Peer{UID: uint32(uid), GID: uint32(gid), PID: int32(pid)}} //nolint:gosec // Written by Forward from these types.
+	return Conn{Peer: &Peer{UID: uint32(uid), GID: uint32(gid), PID: int32(pid)}}
 }
 
 // TransportCredentials takes AuthInfo from the connection itself (Known); the bytes stay plain.
@@ -68,6 +68,7 @@ func TransportCredentials() credentials.TransportCredentials { return transport{
 
 type transport struct{}
 
+// ServerHandshake takes what is known of the connection.
 func (transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	known, ok := conn.(Known)
 	if !ok {
@@ -76,14 +77,18 @@ func (transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo,
 	return conn, known.AuthConn(), nil
 }
 
+// ClientHandshake fails.
 func (transport) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("these credentials are for servers only")
 }
 
+// Info names the protocol.
 func (transport) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "agentix"}
 }
 
+// Clone is itself: there is no state.
 func (t transport) Clone() credentials.TransportCredentials { return t }
 
+// OverrideServerName does nothing.
 func (transport) OverrideServerName(string) error { return nil }

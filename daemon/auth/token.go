@@ -40,7 +40,7 @@ func (Token) MarshalJSON() ([]byte, error) { return []byte(`"[redacted]"`), nil 
 // LoadToken reads the token file, or makes one with mode 0600 and a random token. A file
 // that others can read is refused: its token is no secret any more.
 func LoadToken(path string) (Token, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // In the operator's state directory.
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return readToken(path)
 	}
@@ -63,7 +63,7 @@ func readToken(path string) (Token, error) {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return Token{}, fmt.Errorf("read token file: %s has mode %s; it must be a regular file that only its owner can read (chmod 600, or remove it for a new token)", path, info.Mode())
 	}
-	content, err := os.ReadFile(path) //nolint:gosec // In the operator's state directory.
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return Token{}, fmt.Errorf("read token file: %w", err)
 	}

@@ -76,7 +76,7 @@ func envName(flag string) string {
 }
 
 func readFile(path string, c *Config) error {
-	text, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read config file: %w", err)
 	}

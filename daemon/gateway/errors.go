@@ -61,23 +61,23 @@ func (g *gateway) rpcError(ctx context.Context, _ *runtime.ServeMux, _ runtime.M
 	}
 	if b, ok := r.Body.(*body); ok && b.err != nil {
 		err = b.err
-	} else if violation, ok := queryViolation(err); ok {
-		err = violation
+	} else {
+		err = withField(err)
 	}
 	g.fail(w, err)
 }
 
-// queryViolation gives the text of strictQuery and of the generated handlers its field back.
-func queryViolation(err error) (error, bool) {
+// withField gives the text of strictQuery and of the generated handlers its field back.
+func withField(err error) error {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.InvalidArgument || len(st.Details()) > 0 {
-		return nil, false
+		return err
 	}
 	field, description, ok := splitViolation(st.Message())
 	if !ok {
 		field, description = "request", clip(st.Message())
 	}
-	return errs.Invalid(field, "%s", description), true
+	return errs.Invalid(field, "%s", description)
 }
 
 func (g *gateway) routingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {

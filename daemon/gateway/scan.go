@@ -187,8 +187,8 @@ func (s *scanner) digits() bool {
 	return s.at > start
 }
 
-func (s *scanner) next(any string) bool {
-	if s.at < len(s.text) && bytes.IndexByte([]byte(any), s.text[s.at]) >= 0 {
+func (s *scanner) next(of string) bool {
+	if s.at < len(s.text) && bytes.IndexByte([]byte(of), s.text[s.at]) >= 0 {
 		s.at++
 		return true
 	}

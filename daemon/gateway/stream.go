@@ -71,11 +71,8 @@ func (g *gateway) forwardEvents(w http.ResponseWriter, recv func() (*agentixv1.S
 			lines = eventLines(response, begun)
 		}
 		begun = true
-		if _, werr := w.Write(lines); werr != nil || err != nil {
-			return nil // the reader left, or this was the end
-		}
-		if err := control.Flush(); err != nil {
-			return nil
+		if _, werr := w.Write(lines); werr != nil || err != nil || control.Flush() != nil {
+			return nil //nolint:nilerr // The reader left, or was told of the error.
 		}
 	}
 }

@@ -58,7 +58,7 @@ func Start(t testing.TB, change ...func(*daemon.Config)) *Env {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	e := &Env{Dir: dir, Project: filepath.Join(dir, "projects", "main"), logs: &logBuffer{}}
-	if err := os.MkdirAll(e.Project, 0o755); err != nil {
+	if err := os.MkdirAll(e.Project, 0o750); err != nil {
 		t.Fatal(err)
 	}
 	cfg := config.Default()
@@ -95,7 +95,7 @@ func Start(t testing.TB, change ...func(*daemon.Config)) *Env {
 // Boot starts the daemon, again after Stop.
 func (e *Env) Boot(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	logger := slog.New(slog.NewTextHandler(e.logs, &slog.HandlerOptions{Level: e.Config.Level()}))
 	d, err := daemon.New(ctx, e.Config, logger)
 	if err != nil {
@@ -157,7 +157,7 @@ func (t tokenTransport) CloseIdleConnections() { t.base.CloseIdleConnections() }
 
 func (e *Env) deleteAll(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("deleting the test's sandboxes took too long"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, errors.New("deleting the test's sandboxes took too long"))
 	defer cancel()
 	list, err := e.Sandboxes.ListSandboxes(ctx, &agentixv1.ListSandboxesRequest{PageSize: 1000})
 	if err != nil {
@@ -175,7 +175,7 @@ func (e *Env) WriteProject(t testing.TB, files map[string]string) string {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(e.Project, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -38,21 +38,21 @@ func buildRuntime() {
 		cache = os.TempDir()
 	}
 	dir := filepath.Join(cache, "agentix-daemontest")
-	if build.err = os.MkdirAll(dir, 0o755); build.err != nil {
+	if build.err = os.MkdirAll(dir, 0o750); build.err != nil {
 		return
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // In the user's cache.
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		build.err = err
 		return
 	}
-	defer lock.Close()                                                          //nolint:errcheck // It holds nothing.
+	defer lock.Close()
 	if build.err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); build.err != nil { // test processes run in parallel
 		return
 	}
 	_, file, _, _ := runtime.Caller(0)
 	build.path = filepath.Join(dir, "agentix-runtime")
-	command := exec.Command("go", "build", "-o", build.path, "./runtime/cmd/agentix-runtime") //nolint:gosec,noctx // Of this tree; it ends by itself.
+	command := exec.Command("go", "build", "-o", build.path, "./runtime/cmd/agentix-runtime") //nolint:noctx // Of this tree; it ends by itself.
 	command.Dir = filepath.Join(filepath.Dir(file), "..", "..")
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := command.CombinedOutput()

@@ -264,7 +264,7 @@ func TestFollowersHearAtOnce(t *testing.T) {
 			}
 			leave(nil)
 			<-done
-			for range calls { //nolint:revive // Until the reader has ended.
+			for range calls {
 			}
 		})
 	}

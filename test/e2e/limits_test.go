@@ -21,7 +21,7 @@ func msgpackOf(size int) []byte {
 	const frame = 1 + 1 + 5 + 1
 	out := make([]byte, 0, size)
 	out = append(out, 0x92, 0x91, 0xc6)
-	out = binary.BigEndian.AppendUint32(out, uint32(size-frame)) //nolint:gosec // Below 4 GiB.
+	out = binary.BigEndian.AppendUint32(out, uint32(size-frame))
 	out = append(out, make([]byte, size-frame)...)
 	return append(out, 0x80)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -123,7 +122,7 @@ func TestContextReachesTheFunction(t *testing.T) {
 		}
 	}
 	// The header does it too.
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, e.URL+"/v1/"+sandbox+":remote", strings.NewReader(`{"callable":"app::surroundings","callId":"h"}`))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.URL+"/v1/"+sandbox+":remote", strings.NewReader(`{"callable":"app::surroundings","callId":"h"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

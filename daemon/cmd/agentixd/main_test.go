@@ -62,7 +62,7 @@ func TestSignalStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, format := range []string{"text", "json"} {
 		var stderr output
 		code := make(chan int, 1)
