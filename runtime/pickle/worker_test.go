@@ -41,8 +41,15 @@ type row struct {
 	Msgpack     []byte  `json:"msgpack"` // the same
 }
 
-func rows(t testing.TB) (all []row) {
+// table is what rows returned; it takes a second to make.
+var table []row
+
+func rows(t testing.TB) []row {
 	t.Helper()
+	if len(table) > 0 {
+		return table
+	}
+	var all []row
 	numpy, err := os.ReadFile("testdata/numpy.jsonl") // made once, so that tests need no numpy
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +68,7 @@ func rows(t testing.TB) (all []row) {
 	if err := lines.Err(); err != nil || len(all) < 500 {
 		t.Fatalf("%d rows, %v", len(all), err)
 	}
+	table = all
 	return all
 }
 

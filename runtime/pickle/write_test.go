@@ -176,7 +176,6 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 		{strings.Repeat("[", 202) + strings.Repeat("]", 202), ``, ErrArguments},
 		{strings.Repeat("[", 100000), ``, ErrArguments},
 		{`[1` + strings.Repeat("0", 4300) + `]`, ``, ErrArguments},
-		{`[` + strings.Repeat(`[],`, 4<<20) + `1]`, ``, ErrTooLarge},
 	} {
 		got, err := FromJSON(c.args, c.kwargs)
 		if !errors.Is(err, c.want) || got != nil {
@@ -193,6 +192,10 @@ func TestArgumentsOverTheLimit(t *testing.T) {
 	}
 	if _, err := fromJSON(strings.Repeat(" ", 40)+`[]`, ``, b); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a text of 42 bytes: %v", err)
+	}
+	b.memory = 200
+	if _, err := fromJSON(`[[],[],[],[],[],[]]`, ``, b); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("seven lists in 200 bytes of memory: %v", err)
 	}
 	if got, err := fromJSON(strings.Repeat(" ", 38)+`[]`, ``, b); err != nil || len(got) != 17 {
 		t.Errorf("a text of 40 bytes: %x, %v", got, err)
