@@ -156,13 +156,11 @@ func (c *calls) cancel(p *peer, id string) {
 	if p.daemon == (owner == calltable.Neighbour) && state != calltable.StateUnknown {
 		return // not of this side
 	}
-	switch state {
-	case calltable.StateRunning:
+	switch {
+	case state == calltable.StateRunning:
 		c.stop(id, &wire.Error{Type: wire.ErrCancelled, Message: "remote call cancelled", Cancelled: true})
-	case calltable.StateRetained:
-		if !p.daemon {
-			c.ack(p, id)
-		}
+	case state == calltable.StateRetained && !p.daemon:
+		c.ack(p, id)
 	}
 }
 

@@ -55,7 +55,7 @@ func start(t testing.TB, modules map[string]string, change func(*runtime.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }() // ends with stop
 	var once sync.Once

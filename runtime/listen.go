@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -15,7 +16,7 @@ const maxSunPath = 107
 // listen opens the socket or the TCP port of c.
 func listen(c *Config) (net.Listener, error) {
 	if c.Socket == "" {
-		l, err := net.Listen("tcp", net.JoinHostPort(c.Host, c.Port))
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(c.Host, c.Port))
 		if err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}

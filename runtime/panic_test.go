@@ -18,7 +18,7 @@ func TestPanicInAHandlerCostsNobodyAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.calls.table = nil // each call panics from now on
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }() // ends with cancel
 	defer func() {

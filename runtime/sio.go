@@ -51,7 +51,8 @@ type sioServer struct {
 // attachmentParser is the default parser with our own limit of attachments.
 type attachmentParser struct{ parser.Parser }
 
-func (p attachmentParser) NewDecoder() parser.Decoder {
+// NewDecoder makes a decoder with the limit.
+func (attachmentParser) NewDecoder() parser.Decoder {
 	opts := parser.DefaultDecoderOptions()
 	opts.SetMaxAttachments(wire.MaxAttachments)
 	return parser.NewDecoder(opts)
@@ -115,14 +116,14 @@ func (s *sioServer) connected(args ...any) {
 		s.event(p, namespace, args)
 	})
 	_ = sock.On("disconnect", func(...any) { s.left(p, namespace, sock) })
-	s.join(p, namespace, sock)
+	streaming := s.join(p, namespace, sock)
 	if !sock.Connected() || sock.Conn().ReadyState() != "open" { // it went before the listener was there
 		s.left(p, namespace, sock)
 		return
 	}
 	if p.daemon {
 		s.sendReady(sock, namespace)
-	} else if p.readers[namespace] != nil {
+	} else if streaming {
 		time.AfterFunc(resumeGrace, func() { s.r.hub.live(p, namespace) })
 	}
 }
@@ -209,7 +210,8 @@ func carryOver(conn engine.Socket) {
 	})
 }
 
-func (s *sioServer) join(p *peer, namespace string, sock *socket.Socket) {
+// join notes that p is on namespace; streaming says that a ring of events is read there.
+func (s *sioServer) join(p *peer, namespace string, sock *socket.Socket) (streaming bool) {
 	h := s.r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +222,9 @@ func (s *sioServer) join(p *peer, namespace string, sock *socket.Socket) {
 		p.seq.Join()
 	case !p.daemon && ring != nil:
 		p.readers[namespace] = stream.NewReader(ring)
+		return true
 	}
+	return false
 }
 
 // left takes a socket away, and the peer with its last one.

@@ -74,7 +74,7 @@ func TestR6_ReconnectLeavesNoHoleAndNothingTwice(t *testing.T) {
 func TestWindowHoldsTheSandboxBack(t *testing.T) {
 	s := start(t, map[string]string{"writer": writer}, nil)
 	d := s.connect(nil, func(d *daemon, _ *wire.Auth) { d.noAck = true })
-	d.call("c1", "writer::pad", `[[2000, 60000], {}]`) // 120 MB, nothing is acked
+	d.call("c1", "writer::pad", `[[1000, 60000], {}]`) // 60 MB, nothing is acked
 	sent := func() int {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -94,7 +94,7 @@ func TestWindowHoldsTheSandboxBack(t *testing.T) {
 	d.client.Close() // and goes on once nobody is there
 	next := s.connect(d, nil)
 	next.client.Emit(wire.NamespaceRPC, wire.EventResume, wire.Resume{CallIDs: []string{"c1"}, Fence: true, Epoch: 1})
-	if got := next.value("c1"); got != "2000" {
+	if got := next.value("c1"); got != "1000" {
 		t.Errorf("got %s", got)
 	}
 	next.check()

@@ -160,7 +160,7 @@ func TestR1_TableModel(t *testing.T) {
 					}
 				}
 				for id, want := range state {
-					if got, _, _ := tab.Lookup(id); got != want && !(fenced[id] && want == StateUnknown) {
+					if got, _, _ := tab.Lookup(id); got != want && (!fenced[id] || want != StateUnknown) {
 						t.Fatalf("%s is in state %d, want %d", id, got, want)
 					}
 				}

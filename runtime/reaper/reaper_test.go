@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func run(t *testing.T, orphans bool) *Reaper {
 	t.Helper()
 	r := New(orphans)
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }() // ends with cancel
 	t.Cleanup(func() { cancel(context.Canceled); <-done })

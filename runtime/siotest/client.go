@@ -46,7 +46,7 @@ var errClosed = errors.New("closed by the test")
 // if not nil, sees each event from the reader's goroutine, before it is kept.
 func Dial(t testing.TB, socketPath string, auth any, handle func(*Client, Event), namespaces ...string) *Client {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	httpClient := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socketPath)

@@ -35,6 +35,14 @@ type token struct {
 	count int    // elements of an array, pairs of a map
 }
 
+// values is how many values follow the head of an array or map before it ends.
+func (t *token) values() int {
+	if t.kind == tokenMap {
+		return 2 * t.count
+	}
+	return t.count
+}
+
 // nextToken reads the token at the front of b and returns what follows it.
 func nextToken(b []byte) (token, []byte, error) {
 	if len(b) == 0 {
@@ -166,8 +174,7 @@ type level struct {
 // maxDepth containers, with string or bin map keys and UTF-8 strings. It allocates nothing
 // that depends on a claimed length.
 func Check(b []byte, maxDepth int) error {
-	_, err := walk(b, maxDepth, nil)
-	return err
+	return walk(b, maxDepth, nil)
 }
 
 // visitor sees the tokens of a document in order; closed is called for each container's end.
@@ -176,10 +183,10 @@ type visitor struct {
 	closed func(isMap bool)
 }
 
-// walk checks b as Check does, shows v (if any) each token, and returns the levels' high mark.
-func walk(b []byte, maxDepth int, v *visitor) (int, error) {
+// walk checks b as Check does and shows v (if any) each token.
+func walk(b []byte, maxDepth int, v *visitor) error {
 	var space [32]level
-	stack, high := space[:0], 0
+	stack := space[:0]
 	for first := true; first || len(stack) > 0; first = false {
 		for len(stack) > 0 && stack[len(stack)-1].left == 0 {
 			if v != nil {
@@ -187,12 +194,12 @@ func walk(b []byte, maxDepth int, v *visitor) (int, error) {
 			}
 			stack = stack[:len(stack)-1]
 			if len(stack) == 0 {
-				return high, trailing(b)
+				return trailing(b)
 			}
 		}
 		t, rest, err := nextToken(b)
 		if err != nil {
-			return high, err
+			return err
 		}
 		b = rest
 		key, head := false, false
@@ -203,23 +210,19 @@ func walk(b []byte, maxDepth int, v *visitor) (int, error) {
 			top.left--
 		}
 		if key && t.kind != tokenStr && t.kind != tokenBin {
-			return high, fmt.Errorf("%w: a map key is not a string", ErrMalformed)
+			return fmt.Errorf("%w: a map key is not a string", ErrMalformed)
 		}
 		if v != nil {
 			v.token(t, key, head)
 		}
-		switch t.kind {
-		case tokenArray:
-			stack = append(stack, level{left: t.count, fresh: true})
-		case tokenMap:
-			stack = append(stack, level{left: 2 * t.count, isMap: true, fresh: true})
+		if t.kind == tokenArray || t.kind == tokenMap {
+			stack = append(stack, level{left: t.values(), isMap: t.kind == tokenMap, fresh: true})
 		}
-		high = max(high, len(stack))
 		if len(stack) > maxDepth {
-			return high, fmt.Errorf("%w: nests deeper than %d", ErrMalformed, maxDepth)
+			return fmt.Errorf("%w: nests deeper than %d", ErrMalformed, maxDepth)
 		}
 	}
-	return high, trailing(b)
+	return trailing(b)
 }
 
 func trailing(b []byte) error {

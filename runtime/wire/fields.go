@@ -38,12 +38,7 @@ func skip(b []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch t.kind {
-		case tokenArray:
-			left += t.count
-		case tokenMap:
-			left += 2 * t.count
-		}
+		left += t.values() // 0 for a scalar
 		b = rest
 	}
 	return b, nil

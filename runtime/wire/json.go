@@ -13,7 +13,7 @@ import (
 // extension become strings that name them.
 func ToJSON(raw []byte) ([]byte, error) {
 	out := make([]byte, 0, len(raw)+len(raw)/2+16)
-	_, err := walk(raw, maxPayloadDepth, &visitor{
+	err := walk(raw, maxPayloadDepth, &visitor{
 		token: func(t token, key, first bool) {
 			out = appendSeparator(out, key, first)
 			out = appendToken(out, t)
@@ -66,6 +66,7 @@ func appendToken(out []byte, t token) []byte {
 		return append(out, '[')
 	case tokenMap:
 		return append(out, '{')
+	case tokenNil:
 	}
 	return append(out, "null"...)
 }

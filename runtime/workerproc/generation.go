@@ -106,7 +106,9 @@ func (g *generation) boot(ctx context.Context) *BootError {
 		return &BootError{Type: "TimeoutError", Message: fmt.Sprintf("worker was not ready within %s", g.s.cfg.BootTimeout)}
 	case <-g.p.Done():
 		g.p.frames.finish() // it may have said why, or been ready, just before
-		<-g.eof
+		err := <-g.eof
+		g.logger.Debug("worker ended before it was ready", "err", err)
+		g.eof <- err // for serve, should it have been ready
 	case err := <-g.eof:
 		if err != nil {
 			return &BootError{Type: "RuntimeError", Message: fmt.Sprintf("worker spoke no frames before it was ready: %v", err)}

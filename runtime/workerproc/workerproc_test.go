@@ -72,8 +72,8 @@ func supervise(t *testing.T, cfg Config) (*Supervisor, *recorder, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	reapCtx, stopReaper := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	reapCtx, stopReaper := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	var reaping sync.WaitGroup
 	reaping.Go(func() { cfg.Reaper.Run(reapCtx) })
 	done := make(chan error, 1)
@@ -242,7 +242,9 @@ func TestBootFailuresSayWhy(t *testing.T) {
 			if ids := s.Withdraw(); len(ids) != 1 || ids[0] != "c1" {
 				t.Errorf("waiting calls: %v", ids)
 			}
-			wait(t, rec, &rec.boots, 2, "another try")
+			if again := wait(t, rec, &rec.boots, 2, "another try"); again.Type != want.kind {
+				t.Errorf("the next time: %+v", again)
+			}
 		})
 	}
 }
