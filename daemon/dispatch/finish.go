@@ -17,6 +17,7 @@ const maxEventText = 4096 // 4 KiB: error text of a FINISHED event
 func (d *Dispatcher) apply(p *pending, e calls.Effect) {
 	id := p.request.ID
 	if e.Cancel {
+		d.inject("call/onCancel", id)
 		if l := d.linkOf(p.request.Sandbox); l != nil {
 			l.Cancel(id)
 		}
@@ -162,10 +163,12 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 // waiters have waited enough, and the runtime keeps the outcome until it is acked.
 func (d *Dispatcher) save(p *pending, at time.Time) bool {
 	id := p.request.ID
+	d.inject("call/beforeCommit", id)
 	encoded, err := p.outcome.encode(p.request.Named)
 	if err == nil {
 		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, encoded, at)
 	}
+	d.inject("call/afterCommit", id)
 	if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
 		return true
 	}

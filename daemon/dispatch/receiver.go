@@ -73,6 +73,7 @@ func (r *receiver) Connected(wire.Health) link.Resume {
 	if err != nil && d.ctx.Err() == nil {
 		d.opts.Logger.Error("record stream begins anew", "sandbox", r.sandbox, "err", err)
 	}
+	d.inject("call/onResume", "")
 	d.mu.Lock()
 	ids, cancel, wake := d.table.Resume(d.opts.Clock.Now(), r.sandbox)
 	var waking []*pending

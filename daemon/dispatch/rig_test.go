@@ -127,11 +127,50 @@ func (l *fakeLink) seen() (ids, cancels, acks []string) {
 	return ids, slices.Clone(l.cancels), slices.Clone(l.acks)
 }
 
+// faultyStore is the real store with errors that a test chooses.
+type faultyStore struct {
+	*store.Store
+	mu           sync.Mutex
+	beforeAccept error // AcceptCall does nothing
+	afterAccept  error // AcceptCall is done, and yet an error
+	beforeFinish error // FinishCall does nothing
+}
+
+func (s *faultyStore) set(f func(*faultyStore)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *faultyStore) get(f func(*faultyStore) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f(s)
+}
+
+func (s *faultyStore) AcceptCall(ctx context.Context, row store.CallRow) error {
+	if err := s.get(func(s *faultyStore) error { return s.beforeAccept }); err != nil {
+		return err
+	}
+	if err := s.Store.AcceptCall(ctx, row); err != nil {
+		return err
+	}
+	return s.get(func(s *faultyStore) error { return s.afterAccept })
+}
+
+func (s *faultyStore) FinishCall(ctx context.Context, id string, outcome []byte, finished time.Time) error {
+	if err := s.get(func(s *faultyStore) error { return s.beforeFinish }); err != nil {
+		return err
+	}
+	return s.Store.FinishCall(ctx, id, outcome, finished)
+}
+
 // rig is a Dispatcher on a real store and journal, with fake links.
 type rig struct {
 	t       *testing.T
 	dir     string
 	store   *store.Store
+	faults  *faultyStore
 	journal *events.Journal
 	d       *Dispatcher
 	clock   *clock.Fake
@@ -144,7 +183,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), clock: clock.NewFake(start), links: map[string]*fakeLink{}}
+	r := &rig{t: t, dir: t.TempDir(), clock: clock.NewFake(start), faults: &faultyStore{}, links: map[string]*fakeLink{}}
 	r.open()
 	t.Cleanup(r.close)
 	return r
@@ -156,8 +195,9 @@ func (r *rig) open() {
 	if r.store, err = store.Open(context.Background(), filepath.Join(r.dir, "state")); err != nil {
 		r.t.Fatal(err)
 	}
+	r.faults.Store = r.store
 	r.journal = events.New(r.store, events.Options{LogDir: filepath.Join(r.dir, "logs")})
-	r.d, err = New(context.Background(), Options{Store: r.store, Journal: r.journal, Links: LinksFunc(r.link), Clock: r.clock})
+	r.d, err = New(context.Background(), Options{Store: r.faults, Journal: r.journal, Links: LinksFunc(r.link), Clock: r.clock})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -40,15 +40,18 @@ func (d *Dispatcher) submit(ctx context.Context, c checked) (*pending, Outcome, 
 	if inflight > wire.MaxInflightBytes {
 		return nil, Outcome{}, d.reject(p, Outcome{}, errs.OverLimit("inflight_bytes", wire.MaxInflightBytes, inflight))
 	}
+	written := false
 	if c.request.Named {
-		if earlier, err := d.earlier(ctx, c); earlier != nil || err != nil {
+		earlier, open, err := d.earlier(ctx, c)
+		if earlier != nil || err != nil {
 			if earlier != nil {
 				outcome = *earlier
 			}
 			return nil, outcome, d.reject(p, outcome, err)
 		}
+		written = open
 	}
-	if err := d.accept(ctx, p, c); err != nil {
+	if err := d.accept(ctx, p, c, written); err != nil {
 		return nil, Outcome{}, d.reject(p, Outcome{}, err)
 	}
 	return p, Outcome{}, nil
@@ -91,25 +94,27 @@ func (d *Dispatcher) forget(p *pending) {
 	p.stopTimer()
 }
 
-// earlier looks up a call that is in the store but no longer in memory.
-func (d *Dispatcher) earlier(ctx context.Context, c checked) (*Outcome, error) {
+// earlier looks up a call that is in the store but not in memory: its outcome, or that it
+// is written and open. Then an AcceptCall failed after it was done, and the call was never sent.
+func (d *Dispatcher) earlier(ctx context.Context, c checked) (_ *Outcome, open bool, _ error) {
 	row, err := d.opts.Store.Call(ctx, c.request.ID)
 	switch {
 	case errs.Is(err, errs.NotFound):
-		return nil, nil //nolint:nilnil // no call, no fault
+		return nil, false, nil
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case row.Sandbox != c.request.Sandbox || string(row.RequestHash) != c.request.Hash:
-		return nil, conflict(row.ID)
+		return nil, false, conflict(row.ID)
 	case row.Finished.IsZero():
-		return nil, errs.New(errs.Internal, errs.InternalFault, "call %s is open in the store only", row.ID)
+		return nil, true, nil
 	}
 	outcome, err := decodeOutcome(row.ID, row.Outcome)
-	return &outcome, err
+	return &outcome, false, err
 }
 
-// accept writes the call down and sends it. An error means that it was not accepted.
-func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked) error {
+// accept writes the call down, unless it is written already, and sends it. An error means
+// that it was not accepted.
+func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written bool) error {
 	id, sandbox := p.request.ID, p.request.Sandbox
 	l, err := d.opts.Links.Link(sandbox)
 	if err != nil {
@@ -121,17 +126,13 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked) error {
 	}
 	now := d.opts.Clock.Now()
 	row := store.CallRow{ID: id, Sandbox: sandbox, RequestHash: []byte(p.request.Hash), Callable: p.callable, Accepted: now}
-	// The caller's end must not leave it open whether the row was written.
-	err = d.opts.Store.AcceptCall(context.WithoutCancel(ctx), row)
-	switch {
-	case errs.Is(err, errs.AlreadyExists):
-		return conflict(id)
-	case err != nil:
-		return err
+	if !written {
+		// The caller's end must not leave it open whether the row was written.
+		if err := d.opts.Store.AcceptCall(context.WithoutCancel(ctx), row); err != nil {
+			return d.notAccepted(ctx, p, err)
+		}
 	}
-	if err := failpoint.Inject("call/afterRecord"); err != nil {
-		d.opts.Logger.Error("failpoint", "call", id, "err", err)
-	}
+	d.inject("call/afterRecord", id)
 	d.opts.Journal.Append(sandbox, events.Event{
 		Time: now, Sandbox: sandbox, CallID: id, Body: &events.Call{Phase: events.CallAccepted, Callable: p.callable},
 	})
@@ -162,6 +163,26 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked) error {
 	return nil
 }
 
+// notAccepted makes sure that a call without a name, which nobody can ask for again, is not
+// left open in the store; a named one that was written after all is found by the next try.
+func (d *Dispatcher) notAccepted(ctx context.Context, p *pending, err error) error {
+	if errs.Is(err, errs.AlreadyExists) {
+		return conflict(p.request.ID)
+	}
+	if !p.request.Named {
+		encoded, _ := failed(p.request.ID, wire.ErrResultUnavailable, "the call was not accepted").encode(false)
+		_ = d.opts.Store.FinishCall(context.WithoutCancel(ctx), p.request.ID, encoded, d.opts.Clock.Now()) // most likely there is none
+	}
+	return err
+}
+
+// inject lets a fault test act at a named moment of a call.
+func (d *Dispatcher) inject(point, id string) {
+	if err := failpoint.Inject(point); err != nil {
+		d.opts.Logger.Error("failpoint", "call", id, "err", err)
+	}
+}
+
 // send hands the call to a connection by way of f. False means that it surely was not sent
 // and still has to be.
 func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
@@ -181,6 +202,7 @@ func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
 	var limit *errs.Error
 	switch {
 	case err == nil && sent:
+		d.inject("call/afterSend", id)
 		return true
 	case err == nil || errs.Is(err, errs.Unavailable):
 		d.mu.Lock()

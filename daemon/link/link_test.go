@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -327,5 +328,99 @@ func TestHealth(t *testing.T) {
 	}
 	if _, err := Health(t.Context(), l.dial, ""); !errors.Is(err, errProtocol) {
 		t.Errorf("too long: %v", err)
+	}
+}
+
+func TestWaitSession(t *testing.T) {
+	l := newListener(t)
+	cut := make(chan struct{})
+	l.serve(func(n int, p *peer) {
+		p.join()
+		if n == 0 {
+			<-cut
+			return
+		}
+		p.idle()
+	})
+	link := start(t, l, &recorder{}, nil)
+	first, err := link.WaitSession(t.Context(), 0)
+	if err != nil || first != 1 {
+		t.Fatalf("got %d, %v", first, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if _, err := link.WaitSession(ctx, first); err == nil || err.Error() != "enough" {
+		t.Errorf("waiting for another session: %v", err)
+	}
+	close(cut)
+	if second, err := link.WaitSession(t.Context(), first); err != nil || second != 2 {
+		t.Errorf("got %d, %v", second, err)
+	}
+}
+
+// A runtime that does not read fills the queue: TryCallIn says so, Call waits, and both end.
+func TestFullQueue(t *testing.T) {
+	l := newListener(t)
+	read := make(chan struct{})
+	var got sync.WaitGroup
+	got.Add(12)
+	l.serve(func(_ int, p *peer) {
+		p.join()
+		<-read
+		for {
+			var c wire.Call
+			p.readEvent(wire.EventCall, &c)
+			got.Done()
+		}
+	})
+	link := start(t, l, &recorder{}, nil)
+	session, err := link.WaitSession(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &wire.Call{CallID: "c", Arguments: make([]byte, 8<<20)}
+	sent := 0
+	for queued := true; queued; sent++ {
+		if queued, err = link.TryCallIn(session, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent--
+	if sent < 7 || sent > 9 { // 64 MiB, of which the socket takes little
+		t.Errorf("%d calls of 8 MiB queued", sent)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if err := link.CallIn(ctx, session, c); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("full queue: %v", err)
+	}
+	link.Cancel("c") // never waits
+	close(read)
+	for ; sent < 12; sent++ {
+		if err := link.CallIn(t.Context(), session, c); err != nil {
+			t.Error(err)
+		}
+	}
+	got.Wait()
+}
+
+func TestCallOverTheRuntimesLimit(t *testing.T) {
+	l := newListener(t)
+	l.serve(func(_ int, p *peer) {
+		p.upgrade()
+		p.text(`0{"sid":"S","pingInterval":25000,"pingTimeout":60000,"maxPayload":1000}`)
+		p.joinOpened()
+		p.idle()
+	})
+	link := start(t, l, &recorder{}, nil)
+	session, err := link.WaitSession(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := link.TryCallIn(session, &wire.Call{CallID: "c", Arguments: make([]byte, 1000)}); !errs.Is(err, errs.ResourceExhausted) {
+		t.Errorf("got %v", err)
+	}
+	if !link.Connected() {
+		t.Error("the link did not survive")
 	}
 }
