@@ -254,7 +254,7 @@ func (j *Journal) publishPart(p *part) (freed int) {
 	s.queueBytes.Add(-int64(freed))
 	for i := range p.rows {
 		s.last, s.lastBatch = p.rows[i].LastSeq, p.rows[i].Num
-		s.bytes += int64(len(p.rows[i].Data))
+		s.bytes += int64(len(p.rows[i].Data)) + store.BatchOverhead
 		s.newest = time.Unix(0, p.rows[i].Created)
 		if s.followers > 0 {
 			s.tail.add(chunk{num: p.rows[i].Num, journal: s.num, bytes: len(p.rows[i].Data), evs: p.evs[i]})

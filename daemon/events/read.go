@@ -10,7 +10,7 @@ import (
 const (
 	pageBytes  = 512 << 10
 	pageChunks = 64
-	diskRows   = 8 // batches that one look at the disk takes
+	diskRows   = 512 // batches that one look at the disk takes; small ones are many
 )
 
 // source is where a reader stands: in one journal, or in all.

@@ -55,7 +55,7 @@ func (j *Journal) sweep(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
-		deleted, dropped, newest, bytes := s.deleted, s.dropped, s.newest, s.bytes
+		deleted, dropped, newest := s.deleted, s.dropped, s.newest
 		orphan := known != nil && !known[s.sandbox] && deleted.IsZero() && s.stored && now.Sub(newest) > j.opts.KeepAfterDelete
 		s.mu.Unlock()
 		switch {
@@ -73,10 +73,9 @@ func (j *Journal) sweep(ctx context.Context) {
 				j.warn("journal of a lost sandbox could not be marked", s.sandbox, err)
 			}
 		default:
+			j.measure(ctx, s)
 			j.trimAge(ctx, s, now.Add(-j.opts.MaxAge))
-			if bytes > j.opts.MaxBytes {
-				j.trimBytes(ctx, s)
-			}
+			j.trimBytes(ctx, s)
 		}
 	}
 	if known != nil {
@@ -103,8 +102,29 @@ func (j *Journal) knownSandboxes(ctx context.Context) (map[string]bool, error) {
 	return known, nil
 }
 
+// measure adds up what an earlier process left, once.
+func (j *Journal) measure(ctx context.Context, s *stream) {
+	s.mu.Lock()
+	seq := s.unmeasured
+	s.mu.Unlock()
+	if seq == 0 {
+		return
+	}
+	bytes, err := j.store.JournalBytes(ctx, s.num, seq)
+	if err != nil {
+		if ctx.Err() == nil {
+			j.warn("journal could not be measured", s.sandbox, err)
+		}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes, s.unmeasured = s.bytes+bytes, 0
+}
+
 // trimBytes removes the oldest batches until the journal is small enough; the newest stays.
 func (j *Journal) trimBytes(ctx context.Context, s *stream) {
+	j.measure(ctx, s)
 	s.mu.Lock()
 	excess, last := s.bytes-int64(float64(j.opts.MaxBytes)*trimTo), s.last
 	over := s.bytes > j.opts.MaxBytes
@@ -130,7 +150,7 @@ func (j *Journal) trim(ctx context.Context, s *stream, goes func(b store.BatchRo
 		if !goes(b, freed) {
 			return false, nil
 		}
-		seq, batch, freed = b.LastSeq, b.Num, freed+b.Size
+		seq, batch, freed = b.LastSeq, b.Num, freed+b.Size+store.BatchOverhead
 		return true, nil
 	})
 	if err == nil && seq > 0 {

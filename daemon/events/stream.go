@@ -44,11 +44,12 @@ type stream struct {
 	committed    uint64
 	committedSid string
 	committedSeq uint64
-	last         uint64 // seq of the newest event
-	lastBatch    uint64 // number of the newest batch
-	trimmed      uint64 // retention removed everything up to this seq
-	trimmedBatch uint64 // and up to this batch
-	bytes        int64
+	last         uint64    // seq of the newest event
+	lastBatch    uint64    // number of the newest batch
+	trimmed      uint64    // retention removed everything up to this seq
+	trimmedBatch uint64    // and up to this batch
+	bytes        int64     // of what is kept; without what is unmeasured
+	unmeasured   uint64    // up to which seq what is kept was not added up yet
 	newest       time.Time // when it was committed last
 	deleted      time.Time
 	dropped      time.Time
@@ -62,7 +63,7 @@ func newStream(row store.JournalRow) *stream {
 		num: row.Num, sandbox: row.Sandbox, stored: true,
 		sid: row.Sid, seq: row.Cursor, committedSid: row.Sid, committedSeq: row.Cursor,
 		last: max(row.LastSeq, row.TrimmedSeq), lastBatch: row.LastBatch, trimmed: row.TrimmedSeq, trimmedBatch: row.TrimmedBatch,
-		bytes: row.Bytes, newest: row.LastCreated, deleted: row.Deleted, dropped: row.Dropped,
+		unmeasured: row.LastSeq, newest: row.LastCreated, deleted: row.Deleted, dropped: row.Dropped,
 	}
 	copy(s.owner[:], row.ID)
 	return s

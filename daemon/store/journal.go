@@ -21,10 +21,9 @@ type JournalRow struct {
 	Deleted      time.Time // when its sandbox was deleted; zero = it was not
 	Dropped      time.Time // when its events were removed, all of them
 
-	// What its batches add up to.
-	FirstSeq, LastSeq, LastBatch uint64
-	Bytes                        int64
-	LastCreated                  time.Time
+	// Of its newest batch.
+	LastSeq, LastBatch uint64
+	LastCreated        time.Time
 }
 
 // BatchRow is a run of events of one journal, encoded by package events.
@@ -104,11 +103,13 @@ func (b *BatchRow) sumParts() []any {
 	return []any{b.Num, b.Journal, b.FirstSeq, b.LastSeq, b.Created, b.MinTime, b.MaxTime, uint64(b.Kinds), b.Data}
 }
 
-// Journals returns all journals with what their batches add up to.
+// Journals returns all journals. It looks at no more than the newest batch of each, so that
+// a daemon with long journals starts at once.
 func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
 	rows, err := s.reads.QueryContext(ctx, `SELECT j.num, j.sandbox, j.id, j.sid, j.cursor, j.trimmed_seq, j.trimmed_batch, j.deleted, j.dropped,
-		COALESCE(MIN(b.first_seq), 0), COALESCE(MAX(b.last_seq), 0), COALESCE(MAX(b.num), 0), COALESCE(SUM(b.size), 0), COALESCE(MAX(b.created), 0)
-		FROM journal j LEFT JOIN batch b ON b.journal = j.num GROUP BY j.num ORDER BY j.num`)
+		COALESCE(b.last_seq, 0), COALESCE(b.num, 0), COALESCE(b.created, 0)
+		FROM journal j LEFT JOIN batch b ON b.journal = j.num AND b.last_seq = (SELECT MAX(last_seq) FROM batch WHERE journal = j.num)
+		ORDER BY j.num`)
 	if err != nil {
 		return nil, s.translate(err)
 	}
@@ -118,7 +119,7 @@ func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
 		var j JournalRow
 		var cursor, deleted, dropped, created int64
 		if err := rows.Scan(&j.Num, &j.Sandbox, &j.ID, &j.Sid, &cursor, &j.TrimmedSeq, &j.TrimmedBatch, &deleted, &dropped,
-			&j.FirstSeq, &j.LastSeq, &j.LastBatch, &j.Bytes, &created); err != nil {
+			&j.LastSeq, &j.LastBatch, &created); err != nil {
 			return nil, s.translate(err)
 		}
 		j.Cursor = uint64(cursor)
@@ -126,6 +127,17 @@ func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
 		all = append(all, j)
 	}
 	return all, s.translate(rows.Err())
+}
+
+// BatchOverhead is about what a batch takes besides its data.
+const BatchOverhead = 128
+
+// JournalBytes is what the batches of a journal up to event seq take.
+func (s *Store) JournalBytes(ctx context.Context, num int64, seq uint64) (int64, error) {
+	var bytes int64
+	err := s.reads.QueryRowContext(ctx, "SELECT COALESCE(SUM(size + ?), 0) FROM batch WHERE journal = ? AND last_seq <= ?",
+		BatchOverhead, num, int64(seq)).Scan(&bytes)
+	return bytes, s.translate(err)
 }
 
 func timeOf(nanoseconds int64) time.Time {
