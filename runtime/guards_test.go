@@ -51,6 +51,21 @@ func TestGuard3_LargeMessagesPass(t *testing.T) {
 	}
 }
 
+func TestR12_OversizedCallFailsAlone(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	d := s.connect(nil, nil)
+	d.send(wire.Call{CallID: "big", Callable: "app::run", Arguments: make([]byte, 268_435_456)})
+	if _, e := d.outcome("big"); e == nil || e.Type != wire.ErrFrameTooLarge || e.Limit != 268_435_456 || e.Size <= e.Limit {
+		t.Errorf("got %+v", e)
+	}
+	if got := d.run("next", "app::run", `[["x"],{}]`); got != `{"output":"X"}` {
+		t.Errorf("got %s", got)
+	}
+	if err := d.client.Err(); err != nil {
+		t.Errorf("the connection ended: %v", err)
+	}
+}
+
 func TestGuard4_AttachmentsAreBounded(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	call, err := wire.Marshal(jsonCall("c1", "app::run", `[["x"],{}]`))

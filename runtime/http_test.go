@@ -162,7 +162,7 @@ func TestPostCallHeadersAndRefusals(t *testing.T) {
 	}
 }
 
-func TestR1_PostTwiceRunsOnce(t *testing.T) {
+func TestR2_PostTwiceRunsOnce(t *testing.T) {
 	s := start(t, map[string]string{"count": "n = 0\ndef up():\n    global n\n    n += 1\n    return n\n"}, nil)
 	if _, a := s.post(t, jsonCall("c1", "count::up", `[[],{}]`), "wait=20"); string(a.Value) != "1" {
 		t.Fatalf("%+v", a)

@@ -106,7 +106,26 @@ func (h *hub) publishOutput(stream string, b []byte) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lines[stream].Add(b, func(line string) {
+	h.lines[stream].Add(b, h.lineOf(stream))
+	h.wake()
+}
+
+// flushLines ends the lines that a worker which is gone left unfinished.
+func (h *hub) flushLines() {
+	if !h.neighbours {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for stream, lines := range h.lines {
+		lines.Flush(h.lineOf(stream), false)
+	}
+	h.wake()
+}
+
+// lineOf makes the record of one line; h.mu is held when it is called.
+func (h *hub) lineOf(stream string) func(string) {
+	return func(line string) {
 		data, err := wire.Marshal(map[string]any{
 			"name": loggerOf(stream), "level": "INFO", "levelno": 20, "message": line,
 			"created":  float64(time.Now().UnixMicro()) / 1e6,
@@ -116,8 +135,7 @@ func (h *hub) publishOutput(stream string, b []byte) {
 		if err == nil {
 			h.rings[wire.NamespaceLog].Append(wire.EventRecord, data)
 		}
-	})
-	h.wake()
+	}
 }
 
 var hostContext = func() string {

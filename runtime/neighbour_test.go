@@ -195,6 +195,17 @@ func TestStreamsForNeighbours(t *testing.T) {
 	again.Emit(wire.NamespaceLog, wire.EventStreamAck, wire.StreamAck{Seq: 9999}) // of an older stream
 }
 
+func TestUnfinishedLineOfADeadWorkerIsSent(t *testing.T) {
+	s := start(t, map[string]string{"app": app}, nil)
+	c := s.host(wire.NamespaceRPC, wire.NamespaceLog)
+	c.Emit(wire.NamespaceLog, wire.EventStreamResume, wire.StreamResume{})
+	c.Emit(wire.NamespaceRPC, wire.EventCall, jsonCall("c1", "os::system", `[["printf 'no end'; kill -9 $PPID"],{}]`))
+	waitFor(t, c, wire.NamespaceRPC, wire.EventCallError, 1)
+	if n := len(named(c, wire.NamespaceLog, wire.EventRecord)); n == 0 {
+		t.Error("the line is lost")
+	}
+}
+
 func TestAnyNamespaceIsJoinedAtOnceWithoutAWorker(t *testing.T) {
 	s := start(t, nil, func(c *runtime.Config) { c.Python = "/nonexistent/python3" })
 	began := time.Now()

@@ -50,7 +50,7 @@ func TestCallReturns(t *testing.T) {
 	d.check()
 }
 
-func TestR5_EverythingWrittenComesOnceInOrderBeforeTheResult(t *testing.T) {
+func TestR6_EverythingWrittenComesOnceInOrderBeforeTheResult(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, nil)
 	const n = 20
@@ -96,7 +96,7 @@ func TestR5_EverythingWrittenComesOnceInOrderBeforeTheResult(t *testing.T) {
 	}
 }
 
-func TestR5_LastWordsArrive200Of200(t *testing.T) {
+func TestR6_LastWordsArrive200Of200(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, nil)
 	for i := range 200 {
@@ -118,7 +118,7 @@ func TestR5_LastWordsArrive200Of200(t *testing.T) {
 	d.check()
 }
 
-func TestR2_KilledWorkerEndsItsCallsAndTheNextOneWorks(t *testing.T) {
+func TestR3_KilledWorkerEndsItsCallsAndTheNextOneWorks(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, nil)
 	d.call("waits", "app::forever", `[["/dev/null"], {}]`)
@@ -136,7 +136,7 @@ func TestR2_KilledWorkerEndsItsCallsAndTheNextOneWorks(t *testing.T) {
 	d.check()
 }
 
-func TestR4_CancelAndDeadlineReachTheFunction(t *testing.T) {
+func TestR3_CancelAndDeadlineReachTheFunction(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, nil)
 	d.run("warm", "app::run", `[["a"], {}]`)
@@ -159,7 +159,7 @@ func TestR4_CancelAndDeadlineReachTheFunction(t *testing.T) {
 	d.check()
 }
 
-func TestR5_FloodWithSlowDaemonLosesNothing(t *testing.T) {
+func TestR6_FloodWithSlowDaemonLosesNothing(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, func(d *daemon, _ *wire.Auth) { d.noAck = true })
 	const n = 200_000

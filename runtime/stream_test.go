@@ -121,7 +121,7 @@ func TestNewerDaemonTakesOver(t *testing.T) {
 	}
 }
 
-func TestR1_CallSentTwiceRunsOnce(t *testing.T) {
+func TestR2_CallSentTwiceRunsOnce(t *testing.T) {
 	s := start(t, map[string]string{"count": "n = 0\ndef up():\n    global n\n    n += 1\n    return n\n"}, nil)
 	d := s.connect(nil, nil)
 	for range 3 {

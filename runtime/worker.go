@@ -34,6 +34,7 @@ func (w *workerHandler) Ready(ready workerproc.Ready) {
 func (w *workerHandler) Died(d workerproc.Death) {
 	w.r.cfg.Logger.Warn("worker died", "worker", d.WorkerID, "err", d.Message)
 	w.r.setState(wire.Ready{}, false)
+	w.r.hub.flushLines()
 	w.r.calls.workerDied(d)
 }
 

@@ -11,7 +11,7 @@ func outcome(text string) Outcome { return Outcome{Event: "call:result", Payload
 
 func newTable() *Table { return NewTable(Limits{Entries: 3, Bytes: 10_000}) }
 
-func TestR1_ReplayNeverRunsTwice(t *testing.T) {
+func TestR2_ReplayNeverRunsTwice(t *testing.T) {
 	tab := newTable()
 	for i, step := range []struct {
 		do   func()

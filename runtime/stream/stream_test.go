@@ -118,9 +118,9 @@ func TestNothingIsSentBeforeResume(t *testing.T) {
 	}
 }
 
-// TestR5_SequencerModel plays a sandbox that writes, a daemon that may lose its connection
+// TestR6_SequencerModel plays a sandbox that writes, a daemon that may lose its connection
 // at any moment, acks late, and a buffer that overflows while it is away.
-func TestR5_SequencerModel(t *testing.T) {
+func TestR6_SequencerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newModel().run(t) })
 }
 
