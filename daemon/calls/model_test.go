@@ -15,7 +15,8 @@ type model struct {
 	accepted  bool
 	sent      bool
 	resumed   bool
-	cancelled bool
+	wanted    bool // someone asked for the end
+	cancelled bool // the runtime was asked for it
 	waiters   int
 	lonely    time.Time
 	deadline  time.Time
@@ -44,6 +45,9 @@ func (m *machine) apply(id string, e Effect) {
 	if c == nil || !c.accepted || c.outcome != "" {
 		m.t.Fatalf("effect %+v for a call that is not open", e)
 	}
+	if (e.Cancel && e.End == NoCause || e.End == Cancelled) && !c.wanted && !m.deserted(c) {
+		m.t.Fatalf("effect %+v for a call that has a waiter or its grace", e)
+	}
 	if e.Cancel {
 		if !c.sent {
 			m.t.Fatalf("cancel of a call that the runtime does not have")
@@ -67,6 +71,11 @@ func (m *machine) apply(id string, e Effect) {
 		return
 	}
 	m.end(id, c)
+}
+
+// deserted reports whether a call may be cancelled for want of a waiter.
+func (m *machine) deserted(c *model) bool {
+	return c.waiters == 0 && !c.lonely.IsZero() && (!c.request.Named || m.now.Sub(c.lonely) >= 30*time.Second)
 }
 
 func (m *machine) end(id string, c *model) {
@@ -177,6 +186,25 @@ func (m *machine) answer(*rapid.T) {
 	}
 }
 
+func (m *machine) cancel(*rapid.T) {
+	id, c := m.draw()
+	if c != nil && c.outcome == "" {
+		c.wanted = true
+	}
+	m.apply(id, m.table.Cancel(m.now, id))
+}
+
+func (m *machine) endAny(*rapid.T) {
+	id, c := m.draw()
+	if c != nil && c.accepted && c.outcome == "" {
+		m.end(id, c)
+		return
+	}
+	if m.table.End(m.now, id, "second") {
+		m.t.Fatalf("%q got an outcome although it is not open", id)
+	}
+}
+
 func (m *machine) lose(*rapid.T) {
 	for _, id := range m.table.Pending("u") {
 		c := m.calls[id]
@@ -226,10 +254,8 @@ func (m *machine) check(*rapid.T) {
 		if !c.accepted || c.waiters > 0 || c.lonely.IsZero() {
 			continue
 		}
-		alone := m.now.Sub(c.lonely)
-		late := !c.request.Named || alone >= 30*time.Second
-		if late && !c.cancelled {
-			m.t.Fatalf("%q goes on without a waiter for %s, named %v", id, alone, c.request.Named)
+		if m.deserted(c) && !c.cancelled {
+			m.t.Fatalf("%q goes on without a waiter since %s, named %v", id, c.lonely, c.request.Named)
 		}
 	}
 	if open != m.table.Open() {
@@ -244,7 +270,7 @@ func TestR1_TableAgainstModel(t *testing.T) {
 		m := &machine{t: t, table: NewTable[string](limits), now: epoch, calls: map[string]*model{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": m.reserve, "accept": m.accept, "reject": m.reject, "send": m.send, "unsend": m.unsend,
-			"resume": m.resume, "answer": m.answer, "lose": m.lose, "leave": m.leave, "tick": m.tick, "": m.check,
+			"resume": m.resume, "answer": m.answer, "cancel": m.cancel, "end": m.endAny, "lose": m.lose, "leave": m.leave, "tick": m.tick, "": m.check,
 		})
 	})
 }

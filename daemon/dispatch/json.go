@@ -15,13 +15,15 @@ import (
 
 const jsonSpace = " \t\r\n"
 
-// checkJSON accepts one well-formed JSON text that begins with first (0 = any), is UTF-8 and
-// nests at most depth arrays and objects. It keeps no tree, so numbers stay as written.
-func checkJSON(text string, first byte, depth int) error {
-	return checkJSONBytes(unsafe.Slice(unsafe.StringData(text), len(text)), first, depth) //nolint:gosec // only read
+// checkJSONArguments accepts the text of one JSON array or object (as first says) of values
+// that nest no deeper than wire.MaxDepth.
+func checkJSONArguments(text string, first byte) error {
+	return checkJSON(unsafe.Slice(unsafe.StringData(text), len(text)), first, wire.MaxDepth+1) //nolint:gosec // only read
 }
 
-func checkJSONBytes(b []byte, first byte, depth int) error {
+// checkJSON accepts one well-formed JSON text that begins with first (0 = any), is UTF-8 and
+// nests at most depth arrays and objects. It keeps no tree, so numbers stay as written.
+func checkJSON(b []byte, first byte, depth int) error {
 	trimmed := bytes.TrimLeft(b, jsonSpace)
 	if len(trimmed) == 0 || (first != 0 && trimmed[0] != first) {
 		return errors.New("it begins otherwise")
@@ -30,7 +32,7 @@ func checkJSONBytes(b []byte, first byte, depth int) error {
 		return errors.New("it is not UTF-8")
 	}
 	if deepest := nesting(trimmed); deepest > depth {
-		return fmt.Errorf("it nests %d deep, over the limit of %d", deepest-1, wire.MaxDepth)
+		return fmt.Errorf("it nests %d deep, over the limit of %d", deepest-(depth-wire.MaxDepth), wire.MaxDepth)
 	}
 	if !json.Valid(b) {
 		return errors.New(syntaxError(b))
@@ -45,7 +47,7 @@ func nesting(b []byte) int {
 		switch b[n] {
 		case '[', '{':
 			depth++
-			deepest = max(deepest, depth)
+			deepest = max(deepest-(depth-wire.MaxDepth), wire.MaxDepth)
 		case ']', '}':
 			depth--
 		case '"':

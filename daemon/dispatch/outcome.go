@@ -73,7 +73,7 @@ func checkValue(value []byte, encoding, want string) error {
 	}
 	switch encoding {
 	case wire.EncodingJSON:
-		return checkJSONBytes(value, 0, wire.MaxDepth)
+		return checkJSON(value, 0, wire.MaxDepth)
 	case wire.EncodingMsgpack:
 		return wire.Check(value, wire.MaxDepth)
 	case wire.EncodingPickle:

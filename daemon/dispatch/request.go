@@ -185,10 +185,10 @@ func (r Request) jsonArguments() ([]byte, error) {
 	if strings.TrimLeft(kwargs, jsonSpace) == "" {
 		kwargs = "{}"
 	}
-	if err := checkJSON(args, '[', wire.MaxDepth+1); err != nil {
+	if err := checkJSONArguments(args, '['); err != nil {
 		return nil, errs.Invalid("args", "must be the text of a JSON array: %v", err)
 	}
-	if err := checkJSON(kwargs, '{', wire.MaxDepth+1); err != nil {
+	if err := checkJSONArguments(kwargs, '{'); err != nil {
 		return nil, errs.Invalid("kwargs", "must be the text of a JSON object: %v", err)
 	}
 	out := make([]byte, 0, len(args)+len(kwargs)+3)

@@ -191,11 +191,11 @@ func FuzzCheckJSON(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		err := checkJSON(s, 0, wire.MaxDepth+1)
+		err := checkJSON([]byte(s), 0, wire.MaxDepth+1)
 		if err == nil && !json.Valid([]byte(s)) {
 			t.Fatalf("%q is no JSON", s)
 		}
-		if checkJSON(s, '[', wire.MaxDepth+1) == nil {
+		if checkJSONArguments(s, '[') == nil {
 			pair, err := Request{Args: s, Kwargs: "{}"}.jsonArguments()
 			var out []json.RawMessage
 			if err != nil || json.Unmarshal(pair, &out) != nil || len(out) != 2 {
