@@ -23,7 +23,7 @@ func LogTail(path string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	if _, err := f.Seek(-logTailBytes, io.SeekEnd); err != nil {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return ""

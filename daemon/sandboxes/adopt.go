@@ -30,7 +30,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 		m.adoptOne(ctx, row, st, exists)
 	}
 	for id := range known {
-		m.removeStray(ctx, id)
+		m.removeStray(id)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st provide
 }
 
 // removeStray removes what the provider has without a record: it was half-made.
-func (m *Manager) removeStray(ctx context.Context, id string) {
+func (m *Manager) removeStray(id string) {
 	e := newEntry(record{Sandbox: Sandbox{ID: id, State: Stopping, Reason: Lost, Provider: m.opts.Provider.Name()}})
 	close(e.created)
 	e.cancelCreate = func(error) {}

@@ -55,7 +55,7 @@ func fetchHealth(ctx context.Context, handle providers.Handle, token string) (h 
 	if err != nil {
 		return h, fmt.Errorf("ask health: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return h, fmt.Errorf("ask health: status %d", resp.StatusCode)
 	}

@@ -56,7 +56,7 @@ func TestInvalidRequests(t *testing.T) {
 		"pids 1":            {limit(providers.Limits{PIDs: 1}), "sandbox.resources.pids"},
 	} {
 		_, err := r.Create(t.Context(), tt.req)
-		e := wantReason(t, err, errs.InvalidArgument, errs.InvalidField)
+		e := refusal(t, err, errs.InvalidArgument, errs.InvalidField)
 		if len(e.Violations) != 1 || e.Violations[0].Field != tt.field {
 			t.Errorf("%s: violations = %v, want %s", name, e.Violations, tt.field)
 		}
@@ -124,7 +124,7 @@ func TestHostPath(t *testing.T) {
 	}
 	rootPeer, other := &sandboxes.Peer{}, &sandboxes.Peer{UID: 54321, GID: 54321}
 	if os.Geteuid() != 0 {
-		rootPeer = &sandboxes.Peer{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())} //nolint:gosec // ids
+		rootPeer = &sandboxes.Peer{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	}
 
 	seen := ""

@@ -279,7 +279,13 @@ func (r *rig) kill(id string) {
 	}
 }
 
-func wantReason(t *testing.T, err error, kind errs.Kind, reason errs.Reason) *errs.Error {
+func wantReason(t *testing.T, err error, kind errs.Kind, reason errs.Reason) {
+	t.Helper()
+	_ = refusal(t, err, kind, reason)
+}
+
+// refusal asserts the same and returns the error for a closer look.
+func refusal(t *testing.T, err error, kind errs.Kind, reason errs.Reason) *errs.Error {
 	t.Helper()
 	var e *errs.Error
 	if !errors.As(err, &e) || e.Kind != kind || e.Reason != reason {

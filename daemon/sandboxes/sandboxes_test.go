@@ -124,7 +124,7 @@ func TestListInOrderOfCreation(t *testing.T) {
 func TestWorkerDoesNotStart(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Create(t.Context(), sandboxes.CreateRequest{ID: "nopython", Env: map[string]string{"PATH": "/nonexistent"}})
-	e := wantReason(t, err, errs.FailedPrecondition, errs.StartFailed)
+	e := refusal(t, err, errs.FailedPrecondition, errs.StartFailed)
 	if !strings.Contains(e.Message, "python") {
 		t.Errorf("message = %q, want the worker's error", e.Message)
 	}
@@ -138,7 +138,7 @@ func TestRuntimeEndsAtOnce(t *testing.T) {
 	r := newStubRig(t)
 	began := time.Now()
 	_, err := r.Create(t.Context(), sandboxes.CreateRequest{ID: "stillborn", Env: map[string]string{"STUB_FAIL": "no \x1b[31mluck"}})
-	e := wantReason(t, err, errs.FailedPrecondition, errs.StartFailed)
+	e := refusal(t, err, errs.FailedPrecondition, errs.StartFailed)
 	if !strings.Contains(e.Message, "exit code 1") || !strings.Contains(e.Message, `no \x1b[31mluck`) {
 		t.Errorf("message = %q, want exit code and escaped last words", e.Message)
 	}
@@ -151,7 +151,7 @@ func TestRuntimeEndsAtOnce(t *testing.T) {
 func TestStartTimeout(t *testing.T) {
 	r := newStubRig(t, func(o *sandboxes.Options) { o.StartTimeout = 200 * time.Millisecond })
 	_, err := r.Create(t.Context(), sandboxes.CreateRequest{ID: "slow"})
-	e := wantReason(t, err, errs.FailedPrecondition, errs.StartFailed)
+	e := refusal(t, err, errs.FailedPrecondition, errs.StartFailed)
 	if !strings.Contains(e.Message, "200ms") {
 		t.Errorf("message = %q, want the limit", e.Message)
 	}
@@ -165,7 +165,7 @@ func TestProviderFails(t *testing.T) {
 		return nil, errors.New("innards of the engine")
 	}
 	_, err := r.Create(t.Context(), sandboxes.CreateRequest{ID: "broken"})
-	if e := wantReason(t, err, errs.FailedPrecondition, errs.StartFailed); strings.Contains(e.Message, "innards") {
+	if e := refusal(t, err, errs.FailedPrecondition, errs.StartFailed); strings.Contains(e.Message, "innards") {
 		t.Errorf("message = %q", e.Message)
 	}
 	r.provider.create = func(context.Context, providers.Spec) (providers.Handle, error) {
@@ -185,7 +185,7 @@ func TestDeleteDuringCreate(t *testing.T) {
 	}()
 	await.True(t, func() bool { return r.state("racy") == sandboxes.Creating }, "the create")
 	_, err := r.Link("racy")
-	if e := wantReason(t, err, errs.FailedPrecondition, errs.SandboxNotReady); e.Metadata["state"] != "CREATING" {
+	if e := refusal(t, err, errs.FailedPrecondition, errs.SandboxNotReady); e.Metadata["state"] != "CREATING" {
 		t.Errorf("metadata = %v", e.Metadata)
 	}
 	var wg sync.WaitGroup
@@ -239,7 +239,7 @@ func TestKilledByHand(t *testing.T) {
 		t.Errorf("sandbox = %+v, %v", s, err)
 	}
 	_, err = r.Link("victim")
-	if e := wantReason(t, err, errs.FailedPrecondition, errs.SandboxNotReady); e.Metadata["state"] != "FAILED" || e.Metadata["reason"] != "KILLED" {
+	if e := refusal(t, err, errs.FailedPrecondition, errs.SandboxNotReady); e.Metadata["state"] != "FAILED" || e.Metadata["reason"] != "KILLED" {
 		t.Errorf("metadata = %v", e.Metadata)
 	}
 	await.True(t, func() bool { return len(r.lifecycle("victim")) == 3 }, "the event")

@@ -78,7 +78,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start containerd: %w", err)
 	}
-	defer log.Close()                                             //nolint:errcheck // the child has its own
+	defer log.Close()
 	cmd := exec.Command("containerd", "--config", d.configFile()) //nolint:noctx // ended by Stop and Kill
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

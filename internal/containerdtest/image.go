@@ -37,7 +37,7 @@ func PythonRootFS(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build image: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // nothing was written
+	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("build image: %w", err)
 	}

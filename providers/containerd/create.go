@@ -128,10 +128,17 @@ func (p *Provider) labels(id string) map[string]string {
 // taskIO only names the files of a task: the shim opens them, nothing is copied here.
 type taskIO struct{ config cio.Config }
 
+// Config names the files.
 func (t *taskIO) Config() cio.Config { return t.config }
-func (t *taskIO) Cancel()            {}
-func (t *taskIO) Wait()              {}
-func (t *taskIO) Close() error       { return nil }
+
+// Cancel has nothing to cancel.
+func (t *taskIO) Cancel() {}
+
+// Wait has nothing to wait for.
+func (t *taskIO) Wait() {}
+
+// Close has nothing to close.
+func (t *taskIO) Close() error { return nil }
 
 func sortedEnv(env map[string]string) []string {
 	list := make([]string, 0, len(env))

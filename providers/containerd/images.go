@@ -98,7 +98,7 @@ func (p *Provider) ImportArchive(ctx context.Context, name string, archive io.Re
 	if err != nil {
 		return nil, badArchive(err)
 	}
-	defer plain.Close() //nolint:errcheck // read only
+	defer plain.Close()
 	imported, err := p.importPlain(ctx, name, plain)
 	if err != nil {
 		if context.Cause(ctx) == nil && !errdefs.IsUnavailable(err) {
@@ -191,7 +191,7 @@ func (p *Provider) ImportRootFS(ctx context.Context, name string, rootfs io.Read
 	if err != nil {
 		return providers.Image{}, badArchive(err)
 	}
-	defer plain.Close() //nolint:errcheck // read only
+	defer plain.Close()
 	manifest, err := p.writeImage(ctx, plain)
 	if err != nil {
 		return providers.Image{}, fmt.Errorf("import image: %w", p.translate(err))
@@ -251,7 +251,7 @@ func (p *Provider) writeLayer(ctx context.Context, rootfs io.Reader) (ocispec.De
 	if err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("write layer: %w", err)
 	}
-	defer w.Close() //nolint:errcheck // after Commit it does nothing
+	defer w.Close()
 	size, err := io.Copy(w, rootfs)
 	if err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("write layer: %w", err)

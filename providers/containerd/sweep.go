@@ -27,8 +27,9 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 	deadline := time.Now().Add(engineSweep)
 	for {
 		cgroups, mounts := cgroupsOf(cid), mountsOf(cid)
-		state, err := os.Stat(runcState(cid))
-		if len(cgroups) == 0 && len(mounts) == 0 && err != nil {
+		_, err := os.Stat(runcState(cid))
+		noted := err == nil
+		if len(cgroups) == 0 && len(mounts) == 0 && !noted {
 			_ = os.Remove(p.shimSocket(cid)) // a dead shim leaves it
 			return nil
 		}
@@ -44,7 +45,7 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 			for _, dir := range cgroups {
 				_ = unix.Rmdir(dir) // busy until the last process is buried: the next round tries again
 			}
-			if state != nil && len(cgroups) == 0 {
+			if noted && len(cgroups) == 0 {
 				_ = os.RemoveAll(runcState(cid))
 			}
 		}

@@ -83,7 +83,7 @@ func killAll(rec record, dir string) error {
 		if len(victims) > 1 {
 			continue
 		}
-		time.Sleep(wait) // the kernel takes a moment to bury them
+		<-time.After(wait) // the kernel takes a moment to bury them
 	}
 }
 

@@ -149,20 +149,20 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 
 // refuse tells what this provider cannot do.
 func refuse(spec providers.Spec) error {
-	unsupported := func(format string, args ...any) error {
-		return errs.New(errs.FailedPrecondition, errs.Unsupported, format, args...)
+	unsupported := func(what string) error {
+		return errs.New(errs.FailedPrecondition, errs.Unsupported, "the process provider %s; leave it unset", what)
 	}
 	switch {
 	case !idPattern.MatchString(spec.ID):
 		return errs.Invalid("sandbox_id", "must match %s", idPattern)
 	case spec.Image != "":
-		return unsupported("the process provider has no images; leave image empty")
+		return unsupported("has no images and cannot use sandbox.image")
 	case spec.Limits.CPUs != 0:
-		return unsupported("the process provider cannot enforce resources.cpus; leave it unset")
+		return unsupported("cannot enforce resources.cpus")
 	case spec.Limits.MemoryBytes != 0:
-		return unsupported("the process provider cannot enforce resources.memory_bytes; leave it unset")
+		return unsupported("cannot enforce resources.memory_bytes")
 	case spec.Limits.PIDs != 0:
-		return unsupported("the process provider cannot enforce resources.pids; leave it unset")
+		return unsupported("cannot enforce resources.pids")
 	}
 	return nil
 }

@@ -107,12 +107,12 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 	if err != nil {
 		return -1, fmt.Errorf("open runtime log: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // nothing was written through it
+	defer log.Close()
 	stdin, tokenPipe, err := os.Pipe()
 	if err != nil {
 		return -1, fmt.Errorf("make token pipe: %w", err)
 	}
-	defer tokenPipe.Close() //nolint:errcheck // the write before told
+	defer tokenPipe.Close()
 	proc, pidfd, err := spawn(args, s.workDir(), s.environ(spec.Env), stdin, log)
 	_ = stdin.Close()
 	if err != nil {

@@ -36,7 +36,7 @@ func (p *Provider) monitor(s *sandbox, pidfd int) {
 	go func() {
 		defer p.wg.Done()
 		defer close(over)
-		defer file.Close() //nolint:errcheck // nothing to lose
+		defer file.Close()
 		conn, err := file.SyscallConn()
 		if err != nil {
 			p.log.Error("runtime not watched", "sandbox", s.id, "err", err)
@@ -62,7 +62,7 @@ func (p *Provider) monitor(s *sandbox, pidfd int) {
 }
 
 func readable(fd int) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1
 }
@@ -96,7 +96,7 @@ type siginfoChild struct {
 // pidfd (since 6.15); before that only our own children tell theirs.
 func reap(pidfd int) exitRecord {
 	var info siginfoChild
-	err := unix.Waitid(unix.P_PIDFD, pidfd, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED, nil)
+	err := unix.Waitid(unix.P_PIDFD, pidfd, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED, nil) //nolint:gosec // the same size, of which unix.Siginfo names too little
 	if err == nil && info.pid != 0 {
 		const cldExited = 1
 		if info.code == cldExited {
@@ -108,7 +108,7 @@ func reap(pidfd int) exitRecord {
 	if err := unix.IoctlPidfdInfo(pidfd, &pi); err != nil || pi.Mask&unix.PIDFD_INFO_EXIT == 0 {
 		return exitRecord{Reason: providers.Lost}
 	}
-	ws := unix.WaitStatus(pi.Exit_code) //nolint:gosec // the kernel's own wait status
+	ws := unix.WaitStatus(pi.Exit_code)
 	if ws.Signaled() {
 		return exitRecord{Reason: providers.Killed, Code: -int(ws.Signal())}
 	}

@@ -134,17 +134,21 @@ func testLimits(t *testing.T, s *suite) {
 	}
 	exits := s.watch(t)
 	spec := s.spec("limited")
-	spec.Limits = providers.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, PIDs: 30}
+	spec.Limits = providers.Limits{CPUs: 0.5, PIDs: 30}
 	h := s.create(t, spec)
 	waitReady(t, h)
 	got := strings.Fields(mustGet(t, h, "/spawn", url.Values{"n": {"100"}}))
 	if len(got) < 2 { // a bare number: all were started
 		t.Errorf("100 processes under a limit of 30: %v", got)
 	}
+	spec = s.spec("hog") // of its own: a Go program without threads left would die of that
+	spec.Limits = providers.Limits{MemoryBytes: 64 << 20}
+	h = s.create(t, spec)
+	waitReady(t, h)
 	if _, err := get(t.Context(), h, "/hog", nil); err == nil {
 		t.Error("memory over the limit could be taken")
 	}
-	if got := nextExit(t, exits, "limited"); got.Reason != providers.OOMKilled {
+	if got := nextExit(t, exits, "hog"); got.Reason != providers.OOMKilled {
 		t.Errorf("exit = %+v, want OOM_KILLED", got)
 	}
 }

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return print(stdout, c)
+		return show(stdout, c)
 	}
 	data, err := os.ReadFile(*compare)
 	if err != nil {
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-func print(w io.Writer, c census.Census) error {
+func show(w io.Writer, c census.Census) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(output{Counts: c.Counts(), Items: c})

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -38,7 +39,7 @@ func run() error {
 	sleep := flag.Bool("sleep", false, "do nothing until killed")
 	flag.Parse()
 	if *sleep {
-		time.Sleep(time.Hour) // killed long before
+		<-time.After(time.Hour) // killed long before
 		return nil
 	}
 	token := ""
@@ -57,7 +58,7 @@ func run() error {
 		return errors.New("asked to fail: " + os.Getenv("STUB_FAIL"))
 	}
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	l, err := net.Listen("unix", *socket)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", *socket)
 	if err != nil {
 		return err
 	}
