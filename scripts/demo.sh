@@ -171,10 +171,12 @@ note ""
 say "5. The same by the Python SDK, in a sandbox of its own; its log records arrive here"
 note "  async with provider.session(config) as sandbox:"
 note "      print(await sandbox.remote(run, input=\"hello\"))"
+show "export PYTHONPATH=$root/worker/src:$root/sdk/python/src:$root/gen/python"
 show "$python examples/demo/sdk.py $project $image"
 
 say "6. The same by a bare generated stub"
 show "$python examples/demo/stub.py box"
+unset PYTHONPATH
 
 say "7. A unit-test file in the sandbox; log records, output and spans stream in meanwhile"
 printf '$ %s\n' "bin/agentix events box --follow --call-id demo-tests &"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned packages of scripts/requirements-<set>.txt (set: demo, dev), once,
-# and puts the project's own Python sources on its path.
+# Makes .venv with the pinned packages of scripts/requirements-<set>.txt (set: demo, dev), once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 set=${1:?demo or dev}
@@ -12,6 +11,4 @@ fi
 echo "venv: installing the packages of scripts/requirements-$set.txt"
 [ -x .venv/bin/python ] && .venv/bin/python -c 'pass' 2>/dev/null || python3 -m venv --clear .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "scripts/requirements-$set.txt"
-site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-printf '%s\n' "$PWD/worker/src" "$PWD/sdk/python/src" "$PWD/gen/python" >"$site/agentix-sources.pth"
 echo "$wanted" >"$stamp"
