@@ -47,7 +47,7 @@ func nesting(b []byte) int {
 		switch b[n] {
 		case '[', '{':
 			depth++
-			deepest = max(deepest-(depth-wire.MaxDepth), wire.MaxDepth)
+			deepest = max(deepest, depth)
 		case ']', '}':
 			depth--
 		case '"':
