@@ -69,6 +69,10 @@ test-python: venv-dev build ## Python tests of the worker and of the SDK
 	cd worker && ../$(PYTHON) -m pytest -q
 	cd sdk/python && ../../$(PYTHON) -m coverage run -m pytest -q && ../../$(PYTHON) -m coverage report --skip-covered
 
+.PHONY: test-demo
+test-demo: build ## the demo, and that it leaves nothing on the host
+	@scripts/census.sh make --no-print-directory demo
+
 .PHONY: fuzz-short
 fuzz-short: ## each fuzz test for a fixed number of executions
 	@scripts/fuzz.sh
