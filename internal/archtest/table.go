@@ -65,8 +65,10 @@ var arrows = []arrow{
 	{from: "internal/clock"},
 	{from: "internal/errs"},
 	{from: "internal/failpoint"},
+	{from: "internal/census", tests: []string{"providers/..."}},
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
 	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/process"}},
+	{from: "test/census", to: []string{"internal/census"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }
 
@@ -87,7 +89,7 @@ var outside = []owner{
 	{module: "database/sql", by: []string{"daemon/store"}},
 	{module: "github.com/coder/websocket", by: []string{"daemon/link", "runtime/siotest"}},
 	{module: "github.com/zishang520/socket.io", by: []string{"runtime"}},
-	{module: "github.com/containerd/containerd", by: []string{"internal/containerdtest", "providers/containerd"}},
+	{module: "github.com/containerd/containerd", by: []string{"internal/census", "internal/containerdtest", "providers/containerd"}},
 	{module: "github.com/spf13/cobra", by: []string{"daemon/cmd/agentix"}},
 	{module: "github.com/vmihailenco/msgpack", by: []string{"daemon/dispatch", "daemon/events", "daemon/link", "runtime", "runtime/stream", "runtime/wire", "runtime/workerproc"}},
 }
