@@ -97,7 +97,7 @@ func (d *Dispatcher) forget(p *pending) {
 // earlier looks up a call that is in the store but not in memory: its outcome, or that it
 // is written and open. Then an AcceptCall failed after it was done, and the call was never sent.
 func (d *Dispatcher) earlier(ctx context.Context, c checked) (_ *Outcome, open bool, _ error) {
-	row, err := d.opts.Store.Call(ctx, c.request.ID)
+	row, err := d.opts.Store.Call(context.WithoutCancel(ctx), c.request.ID)
 	switch {
 	case errs.Is(err, errs.NotFound):
 		return nil, false, nil
