@@ -41,6 +41,9 @@ func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) 
 	if request.Traceparent == "" {
 		request.Traceparent = headerTraceparent(ctx)
 	}
+	if err := s.started(ctx); err != nil {
+		return nil, err
+	}
 	outcome, err := s.dispatcher.Remote(ctx, request)
 	if isReason(err, errs.RuntimeUnavailable) && s.reconnected(ctx, request.Sandbox) {
 		// It was not accepted, so asking once more cannot run it twice.
@@ -50,6 +53,17 @@ func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) 
 		return nil, named(err, "sandbox", r.GetSandbox())
 	}
 	return toRemoteResponse(outcome)
+}
+
+// started waits until the daemon has taken over the sandboxes of the one before: until
+// then it knows of none.
+func (s *remoteService) started(ctx context.Context) error {
+	select {
+	case <-s.manager.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // As the caller's own end.
+	}
 }
 
 // reconnected waits a little for the connection to a sandbox's runtime.
