@@ -17,7 +17,7 @@ const unknownGrace = 2 * time.Second
 
 // callWorker is what calls need of workerproc.Supervisor.
 type callWorker interface {
-	Send(callID string, body []byte) error
+	Send(callID string, body ...[]byte) error
 	Unsend(callID string) bool
 	Waiting() map[string]bool
 	Withdraw() []string
@@ -75,30 +75,50 @@ func (c *calls) start(call *wire.Call, owner calltable.Owner, wait chan calltabl
 // maxTimeoutMS keeps a timeout within time.Duration: a hundred years.
 const maxTimeoutMS = 100 * 365 * 24 * 3600 * 1000
 
-// callFrame is the call as the worker gets it.
-type callFrame struct {
-	Type string `msgpack:"type"`
-	wire.Call
+// callHead is the call as the worker gets it, but for its arguments.
+type callHead struct {
+	Type           string            `msgpack:"type"`
+	CallID         string            `msgpack:"call_id"`
+	Callable       string            `msgpack:"callable"`
+	Context        []byte            `msgpack:"context"`
+	Encoding       string            `msgpack:"encoding,omitempty"`
+	ResultEncoding string            `msgpack:"result_encoding,omitempty"`
+	TimeoutMS      int64             `msgpack:"timeout_ms,omitempty"`
+	Traceparent    string            `msgpack:"traceparent,omitempty"`
+	Baggage        map[string]string `msgpack:"baggage,omitempty"`
+}
+
+// callFrame makes the frame of a call in parts, so that its arguments are not copied.
+func callFrame(h *callHead, arguments []byte) ([][]byte, error) {
+	head, err := wire.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	head[0]++ // one more field in a map of at most 9
+	head = append(append(head, "\xa9arguments"...), wire.BinHead(len(arguments))...)
+	return [][]byte{head, arguments}, nil
 }
 
 // submit hands a call to the worker.
 func (c *calls) submit(call *wire.Call) *wire.Error {
-	frame := callFrame{Type: wire.FrameCall, Call: *call}
+	head := callHead{Type: wire.FrameCall, CallID: call.CallID, Callable: call.Callable, Context: call.Context}
 	if c.foreign {
 		if e := call.Encoding; e != "" && e != wire.EncodingPickle {
 			return &wire.Error{Type: wire.ErrBadRequest, Message: fmt.Sprintf("arguments in %s: this worker knows only pickle", e)}
 		}
-		frame.Call = wire.Call{CallID: call.CallID, Callable: call.Callable, Arguments: call.Arguments, Context: call.Context}
+	} else {
+		head.Encoding, head.ResultEncoding, head.TimeoutMS = call.Encoding, call.ResultEncoding, call.TimeoutMS
+		head.Traceparent, head.Baggage = call.Traceparent, call.Baggage
 	}
-	body, err := wire.Marshal(&frame)
+	body, err := callFrame(&head, call.Arguments)
 	if err == nil {
-		err = c.worker.Send(call.CallID, body)
+		err = c.worker.Send(call.CallID, body...)
 	}
 	switch {
 	case errors.Is(err, wire.ErrFrameLimit):
 		return &wire.Error{
-			Type: wire.ErrFrameTooLarge, Limit: wire.MaxFrameBytes, Size: int64(len(body)),
-			Message: fmt.Sprintf("the call takes %d bytes, a frame at most %d", len(body), wire.MaxFrameBytes),
+			Type: wire.ErrFrameTooLarge, Limit: wire.MaxFrameBytes, Size: int64(len(body[0]) + len(body[1])),
+			Message: fmt.Sprintf("the call takes %d bytes, a frame at most %d", len(body[0])+len(body[1]), wire.MaxFrameBytes),
 		}
 	case err != nil:
 		return &wire.Error{Type: "RuntimeError", Message: err.Error()}

@@ -30,6 +30,7 @@ type peer struct {
 
 	cutOnce sync.Once
 	backlog backlog // of run alone
+	trim    *trimmer
 
 	// Guarded by hub.mu.
 	sockets map[string]*socket.Socket // by namespace
@@ -143,7 +144,8 @@ func (p *peer) send(m message) error {
 		}
 	}
 	p.backlog.emitted += int64(len(m.payload))
-	return m.socket.Emit(m.event, m.payload)
+	p.trim.saw(len(m.payload))
+	return emit(m.socket, m.event, m.payload)
 }
 
 // next takes what is to be sent now; ok is false if there is nothing.
@@ -164,6 +166,7 @@ func (p *peer) next() (m message, ok bool) {
 				}
 			}
 		}
+		p.direct[0] = directEvent{} // a large payload must not stay
 		p.direct, p.waiting = p.direct[1:], p.waiting-len(d.payload)
 		return message{socket: p.sockets[d.namespace], event: d.event, payload: d.payload}, true
 	}

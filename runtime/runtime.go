@@ -32,6 +32,7 @@ type Runtime struct {
 	super      *workerproc.Supervisor
 	reaper     *reaper.Reaper
 	plugins    plugins
+	trim       trimmer
 	cursors    map[string]cursor // of a neighbour's worker, by namespace
 
 	stateMu sync.Mutex
@@ -95,6 +96,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	case err = <-serveErr:
 		err = fmt.Errorf("serve: %w", err)
 	}
+	r.trim.stop()
 	r.hub.close() // nothing may block the worker's last words
 	stop(errStopping)
 	workerErr := <-superErr

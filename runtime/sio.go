@@ -48,22 +48,12 @@ type sioServer struct {
 	closed bool
 }
 
-// attachmentParser is the default parser with our own limit of attachments.
-type attachmentParser struct{ parser.Parser }
-
-// NewDecoder makes a decoder with the limit.
-func (attachmentParser) NewDecoder() parser.Decoder {
-	opts := parser.DefaultDecoderOptions()
-	opts.SetMaxAttachments(wire.MaxAttachments)
-	return parser.NewDecoder(opts)
-}
-
 func newSIOServer(r *Runtime) *sioServer {
 	opts := socket.DefaultServerOptions()
 	opts.SetPingInterval(pingInterval)
 	opts.SetPingTimeout(pingTimeout)
 	opts.SetMaxHttpBufferSize(wire.MaxMessageBytes + messageSlack)
-	opts.SetParser(attachmentParser{parser.NewParser()})
+	opts.SetParser(packetParser{parser.NewParser()})
 	opts.SetServeClient(false)
 	opts.SetTransports(types.NewSet[transports.TransportCtor](&pollingBuilder{}, &webSocketBuilder{}))
 	opts.SetCleanupEmptyChildNamespaces(true)
@@ -136,7 +126,7 @@ func (s *sioServer) sendReady(sock *socket.Socket, namespace string) {
 	}
 	payload, err := wire.Marshal(ready)
 	if err == nil {
-		err = sock.Emit(wire.EventReady, payload)
+		err = emit(sock, wire.EventReady, payload)
 	}
 	if err != nil {
 		s.r.cfg.Logger.Warn("event is not sent", "event", wire.EventReady, "err", err)
@@ -177,7 +167,7 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 	role, _ := auth["role"].(string)
 	epoch, _ := auth["epoch"].(float64)
 	p := &peer{
-		id: s.nextID, hub: s.r.hub, conn: conn, daemon: role == wire.RoleDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger,
+		id: s.nextID, hub: s.r.hub, conn: conn, daemon: role == wire.RoleDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
 		poked: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{},
 	}

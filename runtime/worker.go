@@ -48,6 +48,7 @@ func (w *workerHandler) BootFailed(b workerproc.BootError) {
 func (w *workerHandler) Frame(f workerproc.Frame) {
 	switch f.Type {
 	case wire.FrameResult:
+		w.r.trim.saw(len(f.Value))
 		w.r.calls.finish(f.CallID, resultOutcome(&f))
 	case wire.FrameError:
 		w.r.calls.finish(f.CallID, errorOutcome(f.CallID, workerError(f.Error)))
@@ -70,6 +71,9 @@ func resultOutcome(f *workerproc.Frame) calltable.Outcome {
 			Type: wire.ErrFrameTooLarge, Limit: wire.MaxValueBytes, Size: int64(len(f.Value)),
 			Message: fmt.Sprintf("the result has %d bytes, at most %d can be sent", len(f.Value), wire.MaxValueBytes),
 		})
+	}
+	if f.Payload != nil {
+		return calltable.Outcome{Event: wire.EventCallResult, Payload: f.Payload}
 	}
 	payload, err := wire.Marshal(&wire.Result{CallID: f.CallID, Value: nonNil(f.Value), Encoding: f.Encoding})
 	if err != nil {

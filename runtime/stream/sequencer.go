@@ -55,6 +55,7 @@ func (s *Sequencer) Next(b *Buffer, now float64) (batch wire.Batch, outcome *Out
 	if len(s.outcomes) > 0 {
 		first := s.outcomes[0]
 		if !s.joined || s.streaming && s.cursor >= first.mark {
+			s.outcomes[0] = Outcome{} // a large payload must not stay
 			s.outcomes = s.outcomes[1:]
 			return wire.Batch{}, &first, true
 		}

@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // Fields checks b, which must be one map, and calls visit with each key and the raw
 // msgpack of its value, a part of b. It copies nothing, so large values cost nothing.
@@ -89,4 +92,37 @@ func Float(raw []byte) (f float64, ok bool) {
 	}
 	n, ok := Int(raw)
 	return float64(n), ok
+}
+
+// BinHead is the head of a bin value of n bytes, for a document written in parts.
+func BinHead(n int) []byte {
+	switch {
+	case n < 1<<8:
+		return []byte{0xc4, byte(n)}
+	case n < 1<<16:
+		return binary.BigEndian.AppendUint16([]byte{0xc5}, uint16(n))
+	}
+	return binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(n))
+}
+
+// IsBin reports whether raw begins like a bin value.
+func IsBin(raw []byte) bool { return len(raw) > 0 && raw[0] >= 0xc4 && raw[0] <= 0xc6 }
+
+// WithoutType takes the field "type", which must come first, off a well-formed small map. It
+// works in place, for bodies of any size: b is not to be used any more. ok is false, and b as
+// it was, if b is not of that form.
+func WithoutType(b []byte) (rest []byte, ok bool) {
+	if len(b) == 0 || b[0]&0xf0 != 0x80 || b[0] == 0x80 {
+		return nil, false
+	}
+	key, after, err := nextToken(b[1:])
+	if err != nil || key.kind != tokenStr || string(key.data) != "type" {
+		return nil, false
+	}
+	if after, err = skip(after); err != nil {
+		return nil, false
+	}
+	at := len(b) - len(after) - 1
+	b[at] = b[0] - 1
+	return b[at:], true
 }

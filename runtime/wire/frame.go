@@ -75,21 +75,34 @@ func NewFrameWriter(w io.Writer) *FrameWriter {
 	return &FrameWriter{w: w}
 }
 
-// Write writes one frame; ErrFrameLimit if body is too large, with nothing written.
-func (f *FrameWriter) Write(body []byte) error {
-	if len(body) > MaxFrameBytes {
-		return fmt.Errorf("%w: %d bytes", ErrFrameLimit, len(body))
+// Write writes one frame, whose body is all parts together; ErrFrameLimit if it is too
+// large, with nothing written.
+func (f *FrameWriter) Write(body ...[]byte) error {
+	size := 0
+	for _, part := range body {
+		size += len(part)
 	}
-	const small = 64 << 10
-	f.buf = binary.LittleEndian.AppendUint32(f.buf[:0], uint32(len(body)))
-	if len(body) <= small {
-		f.buf = append(f.buf, body...)
-		_, err := f.w.Write(f.buf)
-		return err
+	if size > MaxFrameBytes {
+		return fmt.Errorf("%w: %d bytes", ErrFrameLimit, size)
 	}
-	if _, err := f.w.Write(f.buf); err != nil {
-		return err
+	f.buf = binary.LittleEndian.AppendUint32(f.buf[:0], uint32(size))
+	const small = 64 << 10 // what is copied, to have one write
+	for _, part := range body {
+		if len(part) <= small && len(f.buf)+len(part) <= 2*small {
+			f.buf = append(f.buf, part...)
+			continue
+		}
+		if _, err := f.w.Write(f.buf); err != nil {
+			return err
+		}
+		f.buf = f.buf[:0]
+		if _, err := f.w.Write(part); err != nil {
+			return err
+		}
 	}
-	_, err := f.w.Write(body)
+	if len(f.buf) == 0 {
+		return nil
+	}
+	_, err := f.w.Write(f.buf)
 	return err
 }

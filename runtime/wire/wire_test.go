@@ -292,3 +292,86 @@ func TestFramesRoundTripThroughSmallReads(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 }
+
+func TestFields(t *testing.T) {
+	got := map[string]string{}
+	err := Fields(unhex(t, "83a161a26869a16293010203c4016380"), func(key string, raw []byte) { got[key] = string(raw) })
+	want := map[string]string{"a": "\xa2hi", "b": "\x93\x01\x02\x03", "c": "\x80"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for _, in := range []string{"", "90", "81a161", "810101", "80c0"} {
+		if err := Fields(unhex(t, in), func(string, []byte) {}); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+func TestScalars(t *testing.T) {
+	if s, ok := Text(unhex(t, "a26869")); s != "hi" || !ok {
+		t.Errorf("Text: %q %v", s, ok)
+	}
+	if _, ok := Text(unhex(t, "c40161")); ok {
+		t.Error("a bin is a text")
+	}
+	for in, want := range map[string]string{"a161": "a", "c40161": "a"} {
+		if b, ok := Blob(unhex(t, in)); string(b) != want || !ok {
+			t.Errorf("Blob %s: %q %v", in, b, ok)
+		}
+	}
+	for in, want := range map[string]int64{"05": 5, "ff": -1, "cf7fffffffffffffff": math.MaxInt64, "d3ffffffffffffffff": -1} {
+		if n, ok := Int(unhex(t, in)); n != want || !ok {
+			t.Errorf("Int %s: %d %v", in, n, ok)
+		}
+	}
+	for _, in := range []string{"cf8000000000000000", "cb3ff0000000000000", "a0"} {
+		if n, ok := Int(unhex(t, in)); ok {
+			t.Errorf("Int %s: %d", in, n)
+		}
+	}
+	for in, want := range map[string]float64{"05": 5, "cb3ff8000000000000": 1.5, "cfffffffffffffffff": math.MaxUint64} {
+		if f, ok := Float(unhex(t, in)); f != want || !ok {
+			t.Errorf("Float %s: %v %v", in, f, ok)
+		}
+	}
+}
+
+func TestWithoutType(t *testing.T) {
+	for _, size := range []int{0, 255, 256, 65535, 65536} {
+		body, err := Marshal(struct {
+			Type  string `msgpack:"type"`
+			Value []byte `msgpack:"value"`
+		}{"result", make([]byte, size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := Marshal(map[string]any{"value": make([]byte, size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := WithoutType(body); !ok || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: %v, not the same", size, ok)
+		}
+		if head := BinHead(size); !bytes.HasPrefix(want[7:], head) || !IsBin(head) {
+			t.Errorf("%d bytes: head %x, want %x", size, head, want[7:12])
+		}
+	}
+	for _, in := range []string{"", "80", "90", "81a17801", "82a16101a474797065a178", "de0001a474797065a178"} {
+		b := unhex(t, in)
+		if _, ok := WithoutType(b); ok || !bytes.Equal(b, unhex(t, in)) {
+			t.Errorf("%q was taken or changed", in)
+		}
+	}
+}
+
+func TestFrameOfParts(t *testing.T) {
+	parts := [][]byte{{1, 2}, make([]byte, 70_000), {3}, nil, make([]byte, 60_000), make([]byte, 60_000), {4}}
+	var buf bytes.Buffer
+	if err := NewFrameWriter(&buf).Write(parts...); err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewFrameReader(&buf).Next()
+	if err != nil || !bytes.Equal(got, bytes.Join(parts, nil)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}

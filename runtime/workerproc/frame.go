@@ -26,12 +26,18 @@ type Frame struct {
 	Python       string // ready
 	Capabilities []byte // ready: raw msgpack
 	OutputMarker []byte // ready
+
+	// Payload is, for a result that holds nothing else, {call_id, value, encoding?} as the
+	// worker wrote it; nil otherwise.
+	Payload []byte
 }
 
 // parseFrame reads the fields of a frame; they are parts of body.
 func parseFrame(body []byte) (Frame, error) {
 	var f Frame
+	keys, bin := 0, false
 	err := wire.Fields(body, func(key string, raw []byte) {
+		keys++
 		switch key {
 		case "type":
 			f.Type, _ = wire.Text(raw)
@@ -39,6 +45,7 @@ func parseFrame(body []byte) (Frame, error) {
 			f.CallID, _ = wire.Text(raw)
 		case "value":
 			f.Value, _ = wire.Blob(raw)
+			bin = wire.IsBin(raw)
 		case "encoding":
 			f.Encoding, _ = wire.Text(raw)
 		case "error":
@@ -61,6 +68,9 @@ func parseFrame(body []byte) (Frame, error) {
 			f.OutputMarker, _ = wire.Blob(raw)
 		}
 	})
+	if plain := keys == 3 || keys == 4 && f.Encoding != ""; err == nil && f.Type == wire.FrameResult && f.CallID != "" && bin && plain {
+		f.Payload, _ = wire.WithoutType(body)
+	}
 	return f, err
 }
 

@@ -232,7 +232,7 @@ func (g *generation) write(stop <-chan struct{}) {
 			continue
 		}
 		g.wrote.Store(g.wrote.Load() || q.callID != "")
-		if err := w.Write(q.body); err != nil {
+		if err := w.Write(q.body...); err != nil {
 			// The worker goes or is gone; its end tells each call that was sent.
 			g.logger.Debug("frame is not written", "err", err)
 			<-stop

@@ -75,8 +75,9 @@ type Supervisor struct {
 }
 
 type queued struct {
-	callID string // of a call frame
-	body   []byte
+	callID string   // of a call frame
+	body   [][]byte // parts
+	size   int
 }
 
 // New prepares a supervisor; Run starts it.
@@ -105,20 +106,24 @@ func (s *Supervisor) emit(stream string) func(string, []byte) {
 // ErrQueueFull says that a worker does not take its frames fast enough.
 var ErrQueueFull = errors.New("too many bytes wait for the worker")
 
-// Send queues a frame for the worker, now or once it is ready. It does not block. callID
+// Send queues a frame, given in parts, for the worker, now or once it is ready. It does not block. callID
 // names the call of a call frame and is empty for others. Errors: wire.ErrFrameLimit,
 // ErrQueueFull.
-func (s *Supervisor) Send(callID string, body []byte) error {
-	if len(body) > wire.MaxFrameBytes {
-		return fmt.Errorf("%w: %d bytes", wire.ErrFrameLimit, len(body))
+func (s *Supervisor) Send(callID string, body ...[]byte) error {
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
+	if size > wire.MaxFrameBytes {
+		return fmt.Errorf("%w: %d bytes", wire.ErrFrameLimit, size)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queued > 0 && s.queued+len(body) > maxQueuedBytes {
+	if s.queued > 0 && s.queued+size > maxQueuedBytes {
 		return ErrQueueFull
 	}
-	s.queue = append(s.queue, queued{callID: callID, body: body})
-	s.queued += len(body)
+	s.queue = append(s.queue, queued{callID: callID, body: body, size: size})
+	s.queued += size
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -132,7 +137,7 @@ func (s *Supervisor) Unsend(callID string) bool {
 	defer s.mu.Unlock()
 	for i, q := range s.queue {
 		if q.callID == callID {
-			s.queued -= len(q.body)
+			s.queued -= q.size
 			s.queue = append(s.queue[:i], s.queue[i+1:]...)
 			return true
 		}
@@ -175,7 +180,7 @@ func (s *Supervisor) keepCalls() {
 	s.queued = 0
 	for _, q := range s.queue {
 		if q.callID != "" {
-			kept, s.queued = append(kept, q), s.queued+len(q.body)
+			kept, s.queued = append(kept, q), s.queued+q.size
 		}
 	}
 	s.queue = kept
@@ -192,7 +197,7 @@ func (s *Supervisor) next() (queued, bool) {
 	q := s.queue[0]
 	s.queue[0] = queued{}
 	s.queue = s.queue[1:]
-	s.queued -= len(q.body)
+	s.queued -= q.size
 	return q, true
 }
 

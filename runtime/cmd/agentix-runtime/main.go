@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -60,6 +61,9 @@ func run(args []string) error {
 			return fmt.Errorf("become a child subreaper: %w", err)
 		}
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(softMemory)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	r, err := runtime.New(cfg)
@@ -68,6 +72,10 @@ func run(args []string) error {
 	}
 	return r.Run(ctx)
 }
+
+// softMemory is where garbage is collected eagerly: the garbage of large payloads is cheap
+// to collect and must not fill the sandbox's memory limit.
+const softMemory = 128 << 20
 
 // bindAddress takes the TCP address of the public protocol.
 func bindAddress(cfg *runtime.Config) {
