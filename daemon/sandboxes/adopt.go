@@ -64,7 +64,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st provide
 			m.startFail(e, providers.Exit{ID: row.ID, Reason: providers.Lost})
 			return
 		}
-		m.connect(e, handle)
+		m.connect(e, handle, false)
 		m.log.Info("sandbox adopted", "sandbox", row.ID)
 	default:
 		exit := providers.Exit{ID: row.ID, Reason: providers.Lost}

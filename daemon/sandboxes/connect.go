@@ -2,17 +2,45 @@ package sandboxes
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/link"
 	"github.com/agentixd/agentixd/providers"
 )
 
+// startPoll is how often a starting runtime is dialled: it listens a few milliseconds after
+// its process began, and a create waits for that.
+const startPoll = 2 * time.Millisecond
+
+// dialStarting dials until somebody listens.
+func dialStarting(ctx context.Context, handle providers.Handle) (net.Conn, error) {
+	for {
+		conn, err := handle.Dial(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(startPoll):
+		}
+	}
+}
+
 // connect starts the link of a sandbox; it ends with unlink.
-func (m *Manager) connect(e *entry, handle providers.Handle) {
+func (m *Manager) connect(e *entry, handle providers.Handle, starting bool) {
 	id := e.rec.Sandbox.ID
+	var dialled atomic.Bool
+	dial := func(ctx context.Context) (net.Conn, error) {
+		if starting && !dialled.Swap(true) {
+			return dialStarting(ctx, handle)
+		}
+		return handle.Dial(ctx)
+	}
 	l := link.New(link.Options{
-		Sandbox: id, Dial: handle.Dial, Token: m.opts.Store.RuntimeToken(id), Epoch: m.opts.Store.Epoch(),
+		Sandbox: id, Dial: dial, Token: m.opts.Store.RuntimeToken(id), Epoch: m.opts.Store.Epoch(),
 		Handler: m.opts.Handler(id), Logger: m.log, Clock: m.opts.Clock,
 	})
 	m.mu.Lock()

@@ -193,7 +193,10 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	if err != nil {
 		return err
 	}
-	m.connect(e, handle)
+	m.connect(e, handle, true)
+	if exit, known := m.ended(ctx, handle); known && exit != nil { // hints before now were not taken
+		m.startFail(e, *exit)
+	}
 	if err := failpoint.Inject("create/beforeReady"); err != nil {
 		return err
 	}

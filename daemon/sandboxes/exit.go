@@ -45,16 +45,33 @@ func (m *Manager) hint(ctx context.Context, exit providers.Exit) {
 	if !ok {
 		return
 	}
-	if statuser, can := handle.(providers.Statuser); can {
-		st, err := statuser.Status(ctx)
-		if err == nil && st.Running {
-			return
-		}
-		if err == nil && st.Exit != nil {
-			exit = *st.Exit
-		}
+	if handle == nil { // being made: once it is, it is asked
+		return
+	}
+	if ended, known := m.ended(ctx, handle); known && ended == nil {
+		return
+	} else if known {
+		exit = *ended
 	}
 	m.startFail(e, exit)
+}
+
+// ended asks the provider whether a sandbox has ended; nil = it runs.
+func (m *Manager) ended(ctx context.Context, handle providers.Handle) (exit *providers.Exit, known bool) {
+	statuser, can := handle.(providers.Statuser)
+	if !can {
+		return nil, false
+	}
+	st, err := statuser.Status(ctx)
+	switch {
+	case err != nil:
+		return nil, false
+	case st.Running:
+		return nil, true
+	case st.Exit == nil:
+		return &providers.Exit{ID: handle.ID(), Reason: providers.Lost}, true
+	}
+	return st.Exit, true
 }
 
 // check compares with the provider's list, which is the truth.
