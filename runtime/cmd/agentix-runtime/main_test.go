@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -22,13 +23,13 @@ import (
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-var binary string
+var runtimePath string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "agentix-runtime-test-")
 	if err == nil {
-		binary = filepath.Join(dir, "agentix-runtime")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+		runtimePath = filepath.Join(dir, "agentix-runtime")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", runtimePath, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, buildErr := build.CombinedOutput(); buildErr != nil {
 			err = fmt.Errorf("%w: %s", buildErr, out)
@@ -56,6 +57,8 @@ def orphans(n):
     return subprocess.run(["sh", "-c", "exit 41"]).returncode
 def daemonize():
     return subprocess.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True).stdout.strip()
+def size(b): return len(b)
+def make(n): return b"x" * n
 def flood(n, size):
     for i in range(n):
         sys.stdout.write("x" * size + "\n")
@@ -89,7 +92,7 @@ func startBinary(t *testing.T, stdin string, args ...string) *process {
 		t.Fatal(err)
 	}
 	p := &process{t: t, socket: filepath.Join(dir, "rpc.sock"), log: &lockedBuffer{}}
-	p.cmd = exec.Command(binary, append([]string{"--socket", p.socket, "--project", dir}, args...)...)
+	p.cmd = exec.Command(runtimePath, append([]string{"--socket", p.socket, "--project", dir}, args...)...)
 	p.cmd.Stdin, p.cmd.Stderr = strings.NewReader(stdin), p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -170,7 +173,7 @@ func (p *process) status(field string) int {
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestVersion(t *testing.T) {
-	out, err := exec.Command(binary, "--version").CombinedOutput()
+	out, err := exec.Command(runtimePath, "--version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "agentix-runtime 0.") {
 		t.Errorf("%q %v", out, err)
 	}
@@ -189,7 +192,7 @@ func TestTokenOverStdin(t *testing.T) {
 		}
 	}
 	for _, stdin := range []string{"", "no json", `{"token": ""}`} {
-		cmd := exec.Command(binary, "--socket", p.socket+"2", "--token-stdin")
+		cmd := exec.Command(runtimePath, "--socket", p.socket+"2", "--token-stdin")
 		cmd.Stdin = strings.NewReader(stdin)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "read the token") {
 			t.Errorf("stdin %q: %q %v", stdin, out, err)
@@ -284,6 +287,42 @@ func TestMemoryIsBoundedUnderAFlood(t *testing.T) {
 	}
 }
 
+// TestMemoryOfLargePayloads sends 64 MiB to a function and gets 64 MiB from another.
+func TestMemoryOfLargePayloads(t *testing.T) {
+	p := startBinary(t, "")
+	c := p.dial(wire.Auth{}, nil)
+	call[int](t, c, "pid", `[[],{}]`)
+	const n = 64 << 20
+	arguments := binary.LittleEndian.AppendUint32([]byte("\x80\x04B"), n)
+	arguments = append(append(arguments, make([]byte, n)...), "\x85}\x86."...)
+	c.Emit(wire.NamespaceRPC, wire.EventCall, wire.Call{CallID: "up", Callable: "m::size", Arguments: arguments})
+	c.Emit(wire.NamespaceRPC, wire.EventCall, wire.Call{
+		CallID: "down", Callable: "m::make", Arguments: fmt.Appendf(nil, `[[%d],{}]`, n),
+		Encoding: wire.EncodingJSON, ResultEncoding: wire.EncodingPickle,
+	})
+	results := func() (n, bytes int) {
+		for _, e := range c.Events() {
+			if e.Name == wire.EventCallResult {
+				n, bytes = n+1, bytes+len(e.Payload)
+			}
+		}
+		return n, bytes
+	}
+	await.True(t, func() bool { n, _ := results(); return n == 3 }, "both results")
+	if _, bytes := results(); bytes < n {
+		t.Errorf("the results have %d bytes", bytes)
+	}
+	for _, id := range []string{"up", "down"} {
+		c.Emit(wire.NamespaceRPC, wire.EventAck, wire.CallRef{CallID: id})
+	}
+	peak := p.status("VmHWM") / 1024
+	if peak > 6*64 {
+		t.Errorf("the runtime held %d MiB for 64 MiB", peak)
+	}
+	await.True(t, func() bool { return p.status("VmRSS")/1024 < 48 }, "the memory to be given back")
+	t.Logf("peak of the runtime: %d MiB", peak)
+}
+
 func TestStartTime(t *testing.T) {
 	var accepting, first []time.Duration
 	for range 5 {
@@ -312,7 +351,7 @@ func TestTCP(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary)
+	cmd := exec.Command(runtimePath)
 	cmd.Env = append(os.Environ(), "AGENTIX_BIND_HOST=127.0.0.1", "AGENTIX_BIND_PORT="+port)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
