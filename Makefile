@@ -25,6 +25,10 @@ build: ## build agentixd, agentix and agentix-runtime into bin/, all static
 demo: ## show the whole loop: a container, calls by CLI, curl, SDK and stub, events
 	@scripts/demo.sh
 
+.PHONY: figures
+figures: ## measure create to first result and a warm call, by the stub and by the SDK
+	@scripts/figures.sh
+
 .PHONY: test
 test: deps ## run all tests, as CI does; installs what it needs (root on Debian)
 	@scripts/test.sh
@@ -49,7 +53,7 @@ lint: venv-dev ## lint Go, protos and Python
 	$(BUF) lint
 	$(BUF) format --diff --exit-code proto
 	$(LINT) run ./...
-	$(PYTHON) -m ruff check worker sdk/python examples
+	$(PYTHON) -m ruff check worker sdk/python examples scripts
 	$(PYTHON) -m ruff format --check sdk/python examples
 	cd worker && ../$(PYTHON) -m mypy src
 	cd sdk/python && ../../$(PYTHON) -m mypy src
