@@ -279,7 +279,7 @@ func (c *calls) workerDied(d workerproc.Death) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	waiting := c.worker.Waiting()
-	e := &wire.Error{Type: wire.ErrWorkerDied, Message: d.Message, Returncode: d.Returncode, Cause: d.Cause}
+	e := &wire.Error{Type: wire.ErrWorkerDied, Message: d.Message, Returncode: d.Returncode, Cause: d.Cause, Limit: d.Limit}
 	for _, id := range c.table.RunningIDs() {
 		if !waiting[id] {
 			c.finishLocked(id, errorOutcome(id, e))

@@ -32,6 +32,8 @@ type Config struct {
 	Python        string   // interpreter of the worker; "" = python3 from PATH
 	WorkerCommand []string // another worker, in foreign mode
 	Token         string   // what each connection must present; "" = open to all that reach the address
+	LogBuffer     int      // events kept for neighbours' hosts on /log; 0 = wire.MaxStreamRing
+	TraceBuffer   int      // the same on /trace
 	Init          bool     // reap orphans: for a process that is PID 1 or a child subreaper
 	Logger        *slog.Logger
 	Clock         clock.Clock
@@ -44,6 +46,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Clock == nil {
 		c.Clock = clock.System{}
+	}
+	if c.LogBuffer <= 0 {
+		c.LogBuffer = wire.MaxStreamRing
+	}
+	if c.TraceBuffer <= 0 {
+		c.TraceBuffer = wire.MaxStreamRing
 	}
 	if c.Socket == "" && c.Port == "" {
 		return errors.New("neither a socket nor a port to listen on")

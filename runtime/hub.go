@@ -26,13 +26,13 @@ type hub struct {
 	worker string // its id, for line records
 }
 
-func newHub(neighbours bool) *hub {
+func newHub(neighbours bool, logBuffer, traceBuffer int) *hub {
 	h := &hub{
 		neighbours: neighbours,
 		buffer:     stream.NewBuffer(newSid()),
 		rings: map[string]*stream.Ring{
-			wire.NamespaceLog:   stream.NewRing(newSid(), wire.MaxStreamRing),
-			wire.NamespaceTrace: stream.NewRing(newSid(), wire.MaxStreamRing),
+			wire.NamespaceLog:   stream.NewRing(newSid(), logBuffer),
+			wire.NamespaceTrace: stream.NewRing(newSid(), traceBuffer),
 		},
 		lines: map[string]*stream.Lines{"stdout": {}, "stderr": {}},
 		peers: map[calltable.Owner]*peer{},

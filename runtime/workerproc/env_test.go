@@ -58,7 +58,7 @@ func TestOOMCounter(t *testing.T) {
 	if _, ok := oomCounter([]byte("nothing")); ok {
 		t.Error("a counter in nothing")
 	}
-	if len(oomFiles()) < 2 {
+	if len(memoryFiles("memory.events", "memory.oom_control")) < 2 {
 		t.Error("no file to look at")
 	}
 }

@@ -20,6 +20,7 @@ type Death struct {
 	Returncode *int // nil: the pipe closed although the process was there
 	Cause      string
 	Message    string
+	Limit      int64 // bytes of memory the sandbox may have, when it ran out of them
 }
 
 // BootError says why a worker did not become ready.
@@ -159,7 +160,11 @@ func (g *generation) serve(ctx context.Context) Death {
 	}
 	code := g.p.Returncode()
 	text, cause := describe(code, oomKills() > g.p.oomKills)
-	return Death{WorkerID: g.p.id, Returncode: &code, Cause: cause, Message: "runtime worker exited: " + text}
+	death := Death{WorkerID: g.p.id, Returncode: &code, Cause: cause, Message: "runtime worker exited: " + text}
+	if cause == wire.CauseOOM {
+		death.Limit = memoryLimit()
+	}
+	return death
 }
 
 // describe is the text and the cause of an exit.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -51,6 +52,7 @@ func run(args []string) error {
 	}
 	cfg.WorkerCommand = strings.Fields(*command)
 	bindAddress(&cfg)
+	cfg.LogBuffer, cfg.TraceBuffer = positive("AGENTIX_LOG_BUFFER"), positive("AGENTIX_TRACE_BUFFER")
 	if *tokenStdin {
 		if err := readToken(&cfg); err != nil {
 			return err
@@ -86,6 +88,15 @@ func bindAddress(cfg *runtime.Config) {
 	if cfg.Port == "" {
 		cfg.Port = "8000"
 	}
+}
+
+// positive reads a positive number from the environment; 0 if it is none.
+func positive(name string) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }
 
 // maxTokenLine bounds the first line of stdin.
