@@ -30,6 +30,8 @@ type Env struct {
 	Config  daemon.Config
 	Daemon  *daemon.Daemon
 	Project string // a directory below the allowed prefix, for WriteProject
+	// Template is what Sandbox creates; its project is set already.
+	Template *agentixv1.Sandbox
 
 	Conn      *grpc.ClientConn // over the Unix socket
 	TCP       *grpc.ClientConn // over loopback, with the token
@@ -61,6 +63,7 @@ func Start(t testing.TB, change ...func(*daemon.Config)) *Env {
 	if err := os.MkdirAll(e.Project, 0o750); err != nil {
 		t.Fatal(err)
 	}
+	e.Template = &agentixv1.Sandbox{Project: e.Project}
 	cfg := config.Default()
 	cfg.StateDir = filepath.Join(dir, "state")
 	cfg.HTTP = "127.0.0.1:0"
@@ -185,12 +188,12 @@ func (e *Env) WriteProject(t testing.TB, files map[string]string) string {
 	return e.Project
 }
 
-// Sandbox creates a sandbox with the project and returns its resource name.
+// Sandbox creates a sandbox from Template and returns its resource name.
 func (e *Env) Sandbox(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("creating a sandbox took too long"))
 	defer cancel()
-	sandbox, err := e.Sandboxes.CreateSandbox(ctx, &agentixv1.CreateSandboxRequest{Sandbox: &agentixv1.Sandbox{Project: e.Project}})
+	sandbox, err := e.Sandboxes.CreateSandbox(ctx, &agentixv1.CreateSandboxRequest{Sandbox: e.Template})
 	if err != nil {
 		t.Fatalf("create sandbox: %v", err)
 	}

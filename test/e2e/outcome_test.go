@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +81,7 @@ func TestEveryRowOfTheOutcomeTable(t *testing.T) {
 	call := func(callable, args string) *agentixv1.RemoteRequest {
 		return &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: callable, Args: args}
 	}
-	timed := call("app::hang", fmt.Sprintf("[%q]", t.TempDir()))
+	timed := call("app::hang", `["timed"]`)
 	timed.Timeout = after(300 * time.Millisecond)
 	conflict := call("app::add", "[1,2]")
 	conflict.CallId = "taken"
@@ -136,10 +136,13 @@ func TestSandboxLostUnderACall(t *testing.T) {
 	e, _ := start(t)
 	for name, remote := range protocols {
 		sandbox := e.Sandbox(t)
+		_, done := hanging(t.Context(), t, e, remote, &agentixv1.RemoteRequest{Sandbox: sandbox})
 		begin := time.Now()
-		a := remote(t.Context(), t, e, &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::kill_sandbox"})
-		isError("SandboxLost", "", func(e *agentixv1.RemoteError) bool { return e.GetCause() == "KILLED" })(t, a)
-		if took := time.Since(begin); took > 5*time.Second {
+		kill(t, e, sandbox)
+		isError("SandboxLost", "", func(e *agentixv1.RemoteError) bool { return e.GetCause() == "KILLED" })(t, <-done)
+		took := time.Since(begin)
+		t.Logf("%s: the call ended %s after the kill", name, took)
+		if took > 5*time.Second {
 			t.Errorf("%s: it took %s", name, took)
 		}
 		// Now it is not READY any more.
@@ -169,16 +172,37 @@ func TestOutcomeThatIsNoLongerKept(t *testing.T) {
 	}
 }
 
-// hanging starts a call of app::hang and waits until it runs.
-func hanging(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, r *agentixv1.RemoteRequest) (dir string, done <-chan answer) {
+// marked asks whether a function in the sandbox has left a file.
+func marked(t *testing.T, e *daemontest.Env, sandbox, name, file string) bool {
 	t.Helper()
-	dir = t.TempDir()
-	r.Callable, r.Args = "app::hang", fmt.Sprintf("[%q]", dir)
-	return dir, running(ctx, t, e, call, r, dir)
+	a := grpcUnix(t.Context(), t, e, &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::marked", Args: fmt.Sprintf("[%q,%q]", name, file)})
+	if a.value != "true" && a.value != "false" {
+		t.Fatalf("got %q, %v, %v", a.value, a.err, a.st)
+	}
+	return a.value == "true"
+}
+
+// mark leaves a file for a function in the sandbox.
+func mark(t *testing.T, e *daemontest.Env, sandbox, name, file string) {
+	t.Helper()
+	isValue("null")(t, grpcUnix(t.Context(), t, e, &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::mark", Args: fmt.Sprintf("[%q,%q]", name, file)}))
+}
+
+var names atomic.Int64
+
+// newName names a place that functions in a sandbox share.
+func newName() string { return fmt.Sprintf("agx-%d-%d", os.Getpid(), names.Add(1)) }
+
+// hanging starts a call of app::hang and waits until it runs.
+func hanging(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, r *agentixv1.RemoteRequest) (name string, done <-chan answer) {
+	t.Helper()
+	name = newName()
+	r.Callable, r.Args = "app::hang", fmt.Sprintf("[%q]", name)
+	return name, running(ctx, t, e, call, r, name)
 }
 
 // running starts a call and waits until its function has left the file `started`.
-func running(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, r *agentixv1.RemoteRequest, dir string) <-chan answer {
+func running(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, r *agentixv1.RemoteRequest, name string) <-chan answer {
 	t.Helper()
 	answers := make(chan answer, 1)
 	go func() { answers <- call(ctx, t, e, r) }()
@@ -187,7 +211,7 @@ func running(ctx context.Context, t *testing.T, e *daemontest.Env, call remote, 
 			a := <-answers
 			t.Fatalf("the call ended before its function ran: %q, %v, %v", a.value, a.err, a.st)
 		}
-		return exists(filepath.Join(dir, "started"))
+		return marked(t, e, r.GetSandbox(), name, "started")
 	}, "the function to run")
 	return answers
 }
@@ -199,26 +223,26 @@ func TestP4_CancelsReachTheFunction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Run("the caller leaves", func(t *testing.T) {
 				ctx, leave := context.WithCancelCause(t.Context())
-				dir, done := hanging(ctx, t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox})
+				name, done := hanging(ctx, t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox})
 				leave(nil)
 				if a := <-done; a.st.Code() != codes.Canceled {
 					t.Errorf("got %v", a.st)
 				}
-				await.True(t, func() bool { return exists(filepath.Join(dir, "cancelled")) }, "the function to see its cancellation")
+				await.True(t, func() bool { return marked(t, e, sandbox, name, "cancelled") }, "the function to see its cancellation")
 			})
 			t.Run("the caller's deadline passes", func(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, context.DeadlineExceeded)
 				defer cancel()
-				dir, done := hanging(ctx, t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox})
+				name, done := hanging(ctx, t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox})
 				if a := <-done; a.st.Code() != codes.DeadlineExceeded {
 					t.Errorf("got %v", a.st)
 				}
-				await.True(t, func() bool { return exists(filepath.Join(dir, "cancelled")) }, "the function to see its cancellation")
+				await.True(t, func() bool { return marked(t, e, sandbox, name, "cancelled") }, "the function to see its cancellation")
 			})
 			t.Run("the timeout field runs out", func(t *testing.T) {
-				dir, done := hanging(t.Context(), t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox, Timeout: after(500 * time.Millisecond)})
+				name, done := hanging(t.Context(), t, e, call, &agentixv1.RemoteRequest{Sandbox: sandbox, Timeout: after(500 * time.Millisecond)})
 				isError("DeadlineExceeded", "")(t, <-done)
-				await.True(t, func() bool { return exists(filepath.Join(dir, "cancelled")) }, "the function to see its cancellation")
+				await.True(t, func() bool { return marked(t, e, sandbox, name, "cancelled") }, "the function to see its cancellation")
 			})
 		})
 	}
@@ -230,17 +254,15 @@ func TestNamedCallOutlivesItsCaller(t *testing.T) {
 	n := 0
 	for name, call := range protocols {
 		n++
-		dir := t.TempDir()
-		request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", dir), CallId: fmt.Sprintf("named-%d", n)}
+		file := newName()
+		request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", file), CallId: fmt.Sprintf("named-%d", n)}
 		ctx, leave := context.WithCancelCause(t.Context())
-		done := running(ctx, t, e, call, request, dir)
+		done := running(ctx, t, e, call, request, file)
 		leave(nil)
 		if a := <-done; a.st.Code() != codes.Canceled {
 			t.Errorf("%s: got %v", name, a.st)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		mark(t, e, sandbox, file, "go")
 		isValue(`"went on"`)(t, call(t.Context(), t, e, request))
 	}
 }
@@ -248,17 +270,15 @@ func TestNamedCallOutlivesItsCaller(t *testing.T) {
 // A running call outlives the daemon: the next one tells its outcome.
 func TestCallOutlivesTheDaemon(t *testing.T) {
 	e, sandbox := start(t)
-	dir := t.TempDir()
-	request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", dir), CallId: "across"}
+	name := newName()
+	request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::wait_for", Args: fmt.Sprintf("[%q]", name), CallId: "across"}
 	e.Config.ShutdownGrace = 0
 	e.Stop(t)
 	e.Boot(t)
-	done := running(t.Context(), t, e, grpcUnix, request, dir)
+	done := running(t.Context(), t, e, grpcUnix, request, name)
 	e.Stop(t)
 	isStatus(codes.Unavailable, 503, "STOPPING")(t, <-done)
 	e.Boot(t)
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mark(t, e, sandbox, name, "go")
 	isValue(`"went on"`)(t, restTCP(t.Context(), t, e, request))
 }

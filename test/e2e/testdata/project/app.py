@@ -7,7 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from typing import Any
 
 from agentix import context
@@ -98,14 +98,28 @@ def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_sandbox() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(60)
+def runtime_pid() -> int:
+    return os.getppid()
 
 
-async def hang(directory: str) -> None:
+def directory(name: str) -> pathlib.Path:
+    """A place that all functions in one sandbox share."""
+    where = pathlib.Path(tempfile.gettempdir(), name)
+    where.mkdir(exist_ok=True)
+    return where
+
+
+def mark(name: str, file: str) -> None:
+    (directory(name) / file).write_text("")
+
+
+def marked(name: str, file: str) -> bool:
+    return (directory(name) / file).exists()
+
+
+async def hang(name: str) -> None:
     """Waits to be cancelled and leaves files that tell what it saw."""
-    where = pathlib.Path(directory)
+    where = directory(name)
     (where / "started").write_text("")
     try:
         await asyncio.sleep(60)
@@ -114,16 +128,9 @@ async def hang(directory: str) -> None:
         raise
 
 
-def count(path: str) -> int:
-    """Says how often it has run."""
-    with open(path, "a") as file:
-        file.write("x")
-    return os.path.getsize(path)
-
-
-async def wait_for(directory: str) -> str:
+async def wait_for(name: str) -> str:
     """Goes on once there is a file named `go`."""
-    where = pathlib.Path(directory)
+    where = directory(name)
     (where / "started").write_text("")
     while not (where / "go").exists():
         await asyncio.sleep(0.01)
@@ -145,7 +152,7 @@ def noisy(number: int) -> int:
             log.info("record %d", n, extra={"n": n, "big": 2**63})
             print(f"printed {n}")
         print("to stderr", file=sys.stderr)
-        subprocess.run(["/bin/sh", "-c", "echo from a child"], check=True)
+        subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
     return number
 
 
