@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -272,22 +273,34 @@ func (m *Manager) startError(ctx context.Context, e *entry, err error) error {
 		why = "the engine failed; the daemon's log tells more"
 	}
 	text := fmt.Sprintf("sandbox %s was not started: %s", id, why)
-	if logger, ok := e.handle.(providers.RuntimeLogger); ok {
-		if tail := quoteTail(logger.RuntimeLog()); tail != "" {
-			text += "; its runtime said: " + tail
-		}
+	if tail := lastWords(e.handle); tail != "" {
+		text += "; its runtime said: " + tail
 	}
 	return errs.New(errs.FailedPrecondition, errs.StartFailed, "%s", text).WithCause(err).WithMeta("sandbox", id)
 }
 
-// quoteTail makes a sandbox's own text safe to show: its last lines, control characters escaped.
+// lastWords is the end of what a runtime wrote to its standard error, made safe to show. An
+// engine may bring it a moment after the exit.
+func lastWords(handle providers.Handle) string {
+	logger, ok := handle.(providers.RuntimeLogger)
+	if !ok {
+		return ""
+	}
+	const tries, pause = 10, 20 * time.Millisecond
+	for range tries {
+		if text := logger.RuntimeLog(); text != "" {
+			return quoteTail(text)
+		}
+		<-time.After(pause)
+	}
+	return ""
+}
+
+// quoteTail keeps a text's last lines, control characters escaped.
 func quoteTail(text string) string {
 	const maxBytes = 600
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[len(text)-maxBytes:], "")
-	}
-	if text == "" {
-		return ""
 	}
 	return fmt.Sprintf("%q", text)
 }

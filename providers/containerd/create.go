@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"time"
 
@@ -98,7 +99,9 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	}
 	defer token.close()
 	task, err := container.NewTask(ctx, func(id string) (cio.IO, error) {
-		return &taskIO{cio.Config{Stdin: token.path, Stdout: "file://" + dir.path(logName), Stderr: "file://" + dir.path(logName)}}, nil
+		// Plain paths, not file: URLs: with those the shim gives both streams one file and
+		// closes it at the end of the first, so that last words are lost.
+		return &taskIO{cio.Config{Stdin: token.path, Stdout: os.DevNull, Stderr: dir.path(logName)}}, nil
 	})
 	if err != nil {
 		return fmt.Errorf("make task: %w", err)
