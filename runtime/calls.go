@@ -205,7 +205,10 @@ func (c *calls) stop(id string, e *wire.Error) {
 func (c *calls) ack(p *peer, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.table.Ack(id, p.owner())
+	_, _, outcome := c.table.Lookup(id)
+	if c.table.Ack(id, p.owner()) {
+		p.trim.saw(len(outcome.Payload))
+	}
 }
 
 // release lets the calls of a peer that left wait for a resume.

@@ -68,7 +68,9 @@ func (h *hub) append(r wire.Record) {
 		return
 	}
 	h.buffer.Append(r)
-	h.buffer.Shrink(wire.MaxStreamBytes)
+	if !h.daemonHere() {
+		h.buffer.Shrink(wire.MaxStreamBytes)
+	}
 	h.wake()
 }
 

@@ -2,6 +2,8 @@ package runtime_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +27,11 @@ def everything(n):
         logging.getLogger("app").warning("logged %d", i)
         print("error", i, file=sys.stderr)
     return n
-def flood(n):
-    for i in range(n): print(i)
+def flood(n, path=None, pad=0):
+    for i in range(n):
+        print(str(i).ljust(pad, "."))
+        if path and i % 1000 == 0:
+            with open(path, "w") as f: f.write(str(i))
     return n
 async def forever(path):
     try:
@@ -159,36 +164,45 @@ func TestR3_CancelAndDeadlineReachTheFunction(t *testing.T) {
 	d.check()
 }
 
+// TestR6_FloodWithSlowDaemonLosesNothing acks nothing until the sandbox stands still, with
+// all buffers full, and then goes on slowly.
 func TestR6_FloodWithSlowDaemonLosesNothing(t *testing.T) {
 	s := start(t, map[string]string{"app": app}, nil)
 	d := s.connect(nil, func(d *daemon, _ *wire.Auth) { d.noAck = true })
-	const n = 200_000
-	d.call("c1", "app::flood", fmt.Sprintf(`[[%d], {}]`, n))
+	const n, pad = 200_000, 400 // 80 MB
+	progress := filepath.Join(t.TempDir(), "progress")
+	d.call("c1", "app::flood", fmt.Sprintf(`[[%d, %q, %d], {}]`, n, progress, pad))
+	last, since := "", time.Now()
+	await.True(t, func() bool {
+		b, err := os.ReadFile(progress)
+		if err != nil || string(b) != last || string(b) == "" {
+			last, since = string(b), time.Now()
+		}
+		return time.Since(since) > time.Second
+	}, "the sandbox to be held back")
+	if d.hasOutcome("c1") {
+		t.Fatal("the sandbox was not held back")
+	}
 	acked := uint64(0)
 	await.True(t, func() bool { // acks late: one step each time it is asked
 		d.mu.Lock()
 		cursor, sid := d.cursor, d.sid
+		_, ok := d.results["c1"]
 		d.mu.Unlock()
 		if cursor > acked {
 			acked = cursor
 			d.client.Emit(wire.NamespaceLog, wire.EventStreamAck, wire.StreamAck{Sid: sid, Seq: acked})
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		_, ok := d.results["c1"]
 		return ok
 	}, "the flood to end")
 	lines := strings.Split(strings.TrimSuffix(d.output("stdout", d.place("c1")), "\n"), "\n")
-	if len(lines) != n {
-		t.Fatalf("got %d lines, want %d", len(lines), n)
+	if len(lines) != n || len(d.gaps) > 0 {
+		t.Fatalf("got %d lines, want %d; gaps %v", len(lines), n, d.gaps)
 	}
 	for i, line := range lines {
-		if line != fmt.Sprint(i) {
+		if len(line) != pad || strings.TrimRight(line, ".") != fmt.Sprint(i) {
 			t.Fatalf("line %d is %q", i, line)
 		}
 	}
 	d.check()
-	if len(d.gaps) > 0 {
-		t.Errorf("gaps %v", d.gaps)
-	}
 }

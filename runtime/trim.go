@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ const trimDelay = time.Second
 type trimmer struct {
 	mu      sync.Mutex
 	timer   *time.Timer
+	wait    time.Duration
 	stopped bool
 }
 
@@ -27,14 +29,34 @@ func (t *trimmer) saw(n int) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.wait = trimDelay
 	switch {
 	case t.stopped:
 	case t.timer == nil:
-		t.timer = time.AfterFunc(trimDelay, debug.FreeOSMemory)
+		t.timer = time.AfterFunc(t.wait, t.trim)
 	default:
-		t.timer.Reset(trimDelay)
+		t.timer.Reset(t.wait)
 	}
 }
+
+// trim gives memory back, and comes again, less and less often, while much is still held: a
+// large payload may wait for its ack, or for a host that reads slowly.
+func (t *trimmer) trim() {
+	debug.FreeOSMemory()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.wait *= 2; !t.stopped && stats.HeapAlloc > heldMuch && t.wait < trimLast {
+		t.timer.Reset(t.wait)
+	}
+}
+
+// heldMuch is what is not worth looking at again; trimLast is how long it is looked at.
+const (
+	heldMuch = 16 << 20
+	trimLast = 10 * time.Minute
+)
 
 // stop forgets a trim that is to come.
 func (t *trimmer) stop() {

@@ -115,10 +115,19 @@ func startBinary(t *testing.T, stdin string, args ...string) *process {
 	return p
 }
 
-// dial opens a daemon session; received counts the bytes of output that came.
+// dial opens a daemon session and starts its stream.
 func (p *process) dial(auth wire.Auth, handle func(*siotest.Client, siotest.Event)) *siotest.Client {
 	auth.Role = wire.RoleDaemon
 	c := siotest.Dial(p.t, p.socket, auth, handle, wire.NamespaceRPC, wire.NamespaceLog)
+	await.True(p.t, func() bool {
+		ready := 0
+		for _, e := range c.Events() {
+			if e.Name == wire.EventReady {
+				ready++
+			}
+		}
+		return ready >= 2
+	}, "ready on both namespaces")
 	c.Emit(wire.NamespaceLog, wire.EventStreamResume, wire.StreamResume{})
 	return c
 }
