@@ -110,7 +110,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	original := r.Body
-	r.Body = newBody(r)
+	r.Body = newBody(w, r)
 	g.mux.ServeHTTP(w, r)
 	if r.Body.(*body).over {
 		drain(w, original)

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -96,14 +98,20 @@ func checkRequest(r *http.Request) error {
 // body is a request body with a limit. It remembers why reading or decoding it failed,
 // for the error handler, which gets the text only.
 type body struct {
-	io.Reader
-	io.Closer
-	read int64
-	err  error
-	over bool
+	io.ReadCloser
+	control  *http.ResponseController
+	extended time.Time
+	read     int64
+	err      error
+	over     bool
 }
 
-func newBody(r *http.Request) *body { return &body{Reader: r.Body, Closer: r.Body} }
+func newBody(w http.ResponseWriter, r *http.Request) *body {
+	return &body{ReadCloser: r.Body, control: http.NewResponseController(w)}
+}
+
+// bodyTimeout is how long a body may make no progress.
+const bodyTimeout = 30 * time.Second
 
 func (b *body) fail(err error) {
 	if b.err == nil {
@@ -111,19 +119,37 @@ func (b *body) fail(err error) {
 	}
 }
 
-// Read fails once the body is over its limit.
+// Read fails once the body is over its limit, or has made no progress for too long.
 func (b *body) Read(p []byte) (int, error) {
 	if b.over {
 		return 0, b.err
 	}
-	n, err := b.Reader.Read(p)
+	if now := time.Now(); now.Sub(b.extended) > time.Second {
+		b.extended = now
+		_ = b.control.SetReadDeadline(now.Add(bodyTimeout))
+	}
+	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{}) // it would also end the wait for the answer
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.fail(readError(err))
+		return n, b.err
+	}
 	if b.read > wire.MaxBodyBytes {
 		b.over = true
 		b.fail(errs.OverLimit("body_bytes", wire.MaxBodyBytes, b.read))
 		return 0, b.err
 	}
 	return n, err
+}
+
+func readError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errs.New(errs.DeadlineExceeded, errs.Deadline, "the body made no progress for %s", bodyTimeout)
+	}
+	return errs.Invalid("body", "cannot be read").WithCause(err)
 }
 
 // drain reads on for a while after a refusal was sent, so that a client that is still

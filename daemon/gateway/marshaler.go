@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/proto"
@@ -32,7 +33,10 @@ func (marshaler) Marshal(v any) ([]byte, error) {
 }
 
 // Unmarshal reads a message.
-func (marshaler) Unmarshal(data []byte, v any) error {
+func (m marshaler) Unmarshal(data []byte, v any) error { return m.parse(string(data), v) }
+
+// parse reads a message; its raw_json fields are parts of text, not copies.
+func (marshaler) parse(text string, v any) error {
 	message, ok := v.(proto.Message)
 	if !ok { // for `body: "field"` the generated handlers give the address of a field
 		field := reflect.ValueOf(v)
@@ -45,19 +49,20 @@ func (marshaler) Unmarshal(data []byte, v any) error {
 		}
 		field.Elem().Set(made)
 	}
-	return parseMessage(data, message.ProtoReflect())
+	return parseMessage(text, message.ProtoReflect())
 }
 
 // NewDecoder reads one message that takes the whole body. An error also stays with the
 // body, because the generated handlers pass on its text only.
 func (m marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
-		data, err := io.ReadAll(r)
+		var text strings.Builder
+		_, err := io.Copy(&text, r)
 		if err == nil {
-			if len(data) == 0 {
+			if text.Len() == 0 {
 				return io.EOF
 			}
-			err = m.Unmarshal(data, v)
+			err = m.parse(text.String(), v)
 		}
 		if b, ok := r.(*body); ok && err != nil {
 			b.fail(err)

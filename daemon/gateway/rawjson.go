@@ -135,7 +135,7 @@ func appendRaw(out []byte, text string) ([]byte, error) {
 	if text == "" {
 		return out, nil
 	}
-	if validJSON([]byte(text)) {
+	if validJSON(text) {
 		return append(out, text...), nil
 	}
 	quoted, err := json.Marshal(text)
@@ -160,8 +160,8 @@ func marshalPlain(out []byte, message proto.Message) ([]byte, error) {
 
 // parseMessage reads one JSON object into message. Unknown members, members that come
 // twice and trailing text are errors that name them.
-func parseMessage(text []byte, message protoreflect.Message) error {
-	if !utf8.Valid(text) {
+func parseMessage(text string, message protoreflect.Message) error {
+	if !utf8.ValidString(text) {
 		return errs.Invalid("body", "is not UTF-8")
 	}
 	s := scanner{text: text}
@@ -174,9 +174,9 @@ func parseMessage(text []byte, message protoreflect.Message) error {
 func parseObject(s *scanner, depth int, message protoreflect.Message, path string) error {
 	fields := message.Descriptor().Fields()
 	seen := map[protoreflect.FieldNumber]bool{}
-	return s.object(depth, func(s *scanner, keyToken []byte) error {
+	return s.object(depth, func(s *scanner, keyToken string) error {
 		var key string
-		if err := json.Unmarshal(keyToken, &key); err != nil {
+		if err := json.Unmarshal([]byte(keyToken), &key); err != nil {
 			return syntaxError(s.at, "a malformed key")
 		}
 		field := fields.ByJSONName(key)
@@ -202,7 +202,7 @@ func parseField(s *scanner, depth int, message protoreflect.Message, field proto
 	s.space()
 	// As everywhere in the JSON of protocol buffers null means absent, unless it is a JSON value of its own.
 	rawValue := isRaw(field) && field.HasPresence()
-	if !rawValue && bytes.HasPrefix(s.text[s.at:], []byte("null")) {
+	if !rawValue && strings.HasPrefix(s.text[s.at:], "null") {
 		return s.literal()
 	}
 	switch {
@@ -211,7 +211,7 @@ func parseField(s *scanner, depth int, message protoreflect.Message, field proto
 		if err != nil {
 			return err
 		}
-		message.Set(field, protoreflect.ValueOfString(string(value)))
+		message.Set(field, protoreflect.ValueOfString(value))
 		return nil
 	case !ours(field):
 		return parsePlain(s, depth, message, field, name)

@@ -168,7 +168,7 @@ func FuzzScannerAgreesWithEncodingJSON(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s := scanner{text: text}
+		s := scanner{text: string(text)}
 		_, err := s.value(MaxBodyDepth)
 		if err == nil {
 			err = s.end()

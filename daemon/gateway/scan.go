@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"bytes"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/agentixd/agentixd/internal/errs"
@@ -14,7 +14,7 @@ const MaxBodyDepth = 208
 // scanner walks over JSON text (RFC 8259) and finds the ends of values, so that raw_json
 // parts can be taken as they are, digit by digit, without decoding them.
 type scanner struct {
-	text []byte
+	text string
 	at   int
 }
 
@@ -45,11 +45,11 @@ func (s *scanner) take(c byte) bool {
 }
 
 // value skips one value of any kind and returns its text without surrounding space.
-func (s *scanner) value(depth int) ([]byte, error) {
+func (s *scanner) value(depth int) (string, error) {
 	s.space()
 	start := s.at
 	if err := s.skip(depth); err != nil {
-		return nil, err
+		return "", err
 	}
 	return s.text[start:s.at], nil
 }
@@ -60,7 +60,7 @@ func (s *scanner) skip(depth int) error {
 	}
 	switch c := s.text[s.at]; {
 	case c == '{':
-		return s.object(depth, func(*scanner, []byte) error { _, err := s.value(depth - 1); return err })
+		return s.object(depth, func(*scanner, string) error { _, err := s.value(depth - 1); return err })
 	case c == '[':
 		return s.array(depth, func(*scanner) error { _, err := s.value(depth - 1); return err })
 	case c == '"':
@@ -74,7 +74,7 @@ func (s *scanner) skip(depth int) error {
 }
 
 // object walks over an object; member is called with each key's token, at its value, and must skip that.
-func (s *scanner) object(depth int, member func(s *scanner, key []byte) error) error {
+func (s *scanner) object(depth int, member func(s *scanner, key string) error) error {
 	if depth <= 0 {
 		return errs.Invalid("body", "nests deeper than %d", MaxBodyDepth)
 	}
@@ -130,42 +130,54 @@ func (s *scanner) array(depth int, element func(s *scanner) error) error {
 }
 
 // stringToken skips a string and returns its text with the quotes.
-func (s *scanner) stringToken() ([]byte, error) {
+func (s *scanner) stringToken() (string, error) {
 	start := s.at
 	if s.at >= len(s.text) || s.text[s.at] != '"' {
-		return nil, syntaxError(s.at, "a string is wanted")
+		return "", syntaxError(s.at, "a string is wanted")
 	}
 	s.at++
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; {
-		case c == '"':
+	for {
+		at, text := s.at, s.text
+		for at < len(text) && !ends[text[at]] {
+			at++
+		}
+		s.at = at
+		switch {
+		case at == len(text):
+			return "", syntaxError(at, "a string without end")
+		case text[at] == '"':
 			s.at++
-			return s.text[start:s.at], nil
-		case c == '\\':
-			if err := s.escape(); err != nil {
-				return nil, err
-			}
-		case c < 0x20:
-			return nil, syntaxError(s.at, "a control character in a string")
-		default:
-			s.at++
+			return text[start:s.at], nil
+		case text[at] != '\\':
+			return "", syntaxError(at, "a control character in a string")
+		}
+		if err := s.escape(); err != nil {
+			return "", err
 		}
 	}
-	return nil, syntaxError(s.at, "a string without end")
 }
+
+// ends are the bytes that cannot stand in a string as they are.
+var ends = func() (table [256]bool) {
+	for c := range 0x20 {
+		table[c] = true
+	}
+	table['"'], table['\\'] = true, true
+	return table
+}()
 
 func (s *scanner) escape() error {
 	rest := s.text[s.at+1:]
 	if len(rest) == 0 {
 		return syntaxError(s.at, "a string without end")
 	}
-	if bytes.IndexByte([]byte(`"\/bfnrt`), rest[0]) >= 0 {
+	if strings.IndexByte(`"\/bfnrt`, rest[0]) >= 0 {
 		s.at += 2
 		return nil
 	}
 	if rest[0] == 'u' && len(rest) >= 5 {
-		for _, c := range rest[1:5] {
-			if !isHex(c) {
+		for i := range 4 {
+			if !isHex(rest[1+i]) {
 				return syntaxError(s.at, `a malformed \u escape`)
 			}
 		}
@@ -180,15 +192,17 @@ func isHex(c byte) bool {
 }
 
 func (s *scanner) digits() bool {
-	start := s.at
-	for s.at < len(s.text) && '0' <= s.text[s.at] && s.text[s.at] <= '9' {
-		s.at++
+	at, text := s.at, s.text
+	for at < len(text) && '0' <= text[at] && text[at] <= '9' {
+		at++
 	}
-	return s.at > start
+	found := at > s.at
+	s.at = at
+	return found
 }
 
 func (s *scanner) next(of string) bool {
-	if s.at < len(s.text) && bytes.IndexByte([]byte(of), s.text[s.at]) >= 0 {
+	if s.at < len(s.text) && strings.IndexByte(of, s.text[s.at]) >= 0 {
 		s.at++
 		return true
 	}
@@ -214,7 +228,7 @@ func (s *scanner) number() error {
 
 func (s *scanner) literal() error {
 	for _, word := range []string{"true", "false", "null"} {
-		if bytes.HasPrefix(s.text[s.at:], []byte(word)) {
+		if strings.HasPrefix(s.text[s.at:], word) {
 			s.at += len(word)
 			return nil
 		}
@@ -232,8 +246,8 @@ func (s *scanner) end() error {
 }
 
 // validJSON reports whether text is one JSON value in UTF-8 of bounded depth.
-func validJSON(text []byte) bool {
-	if !utf8.Valid(text) {
+func validJSON(text string) bool {
+	if !utf8.ValidString(text) {
 		return false
 	}
 	s := scanner{text: text}
