@@ -55,6 +55,7 @@ const (
 	InternalFault       Reason = "INTERNAL"
 	NoSuchMethod        Reason = "NO_SUCH_METHOD"
 	StartFailed         Reason = "START_FAILED"
+	ExternalRefused     Reason = "EXTERNAL_REFUSED"
 )
 
 // Violation names one field that is wrong, and what would be right.

@@ -74,6 +74,9 @@ const (
 	ErrorReason_ERROR_REASON_NO_SUCH_METHOD ErrorReason = 21
 	// FAILED_PRECONDITION: the sandbox could not be started; the message says why.
 	ErrorReason_ERROR_REASON_START_FAILED ErrorReason = 22
+	// PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
+	// external runtime, or the caller may not name it.
+	ErrorReason_ERROR_REASON_EXTERNAL_REFUSED ErrorReason = 23
 )
 
 // Enum value maps for ErrorReason.
@@ -102,6 +105,7 @@ var (
 		20: "ERROR_REASON_INTERNAL",
 		21: "ERROR_REASON_NO_SUCH_METHOD",
 		22: "ERROR_REASON_START_FAILED",
+		23: "ERROR_REASON_EXTERNAL_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -127,6 +131,7 @@ var (
 		"ERROR_REASON_INTERNAL":             20,
 		"ERROR_REASON_NO_SUCH_METHOD":       21,
 		"ERROR_REASON_START_FAILED":         22,
+		"ERROR_REASON_EXTERNAL_REFUSED":     23,
 	}
 )
 
@@ -162,7 +167,7 @@ var File_agentix_v1_error_reason_proto protoreflect.FileDescriptor
 const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
 	"\x1dagentix/v1/error_reason.proto\x12\n" +
-	"agentix.v1*\x81\x06\n" +
+	"agentix.v1*\xa4\x06\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -187,7 +192,8 @@ const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\x18ERROR_REASON_CALLER_LEFT\x10\x13\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x14\x12\x1f\n" +
 	"\x1bERROR_REASON_NO_SUCH_METHOD\x10\x15\x12\x1d\n" +
-	"\x19ERROR_REASON_START_FAILED\x10\x16B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\x19ERROR_REASON_START_FAILED\x10\x16\x12!\n" +
+	"\x1dERROR_REASON_EXTERNAL_REFUSED\x10\x17B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_error_reason_proto_rawDescOnce sync.Once

@@ -174,7 +174,8 @@ type Sandbox struct {
 	// Host directory, mounted read-only and first on the Python path. Only for callers
 	// on the Unix socket and below the daemon's `--allow-host-path`.
 	Project string `protobuf:"bytes,6,opt,name=project,proto3" json:"project,omitempty"`
-	// Provider that runs it, for example `containerd` or `process`.
+	// Provider that runs it, for example `containerd`; default: the daemon's. `external`
+	// joins a runtime that someone else runs, at `runtime.url`.
 	Provider string `protobuf:"bytes,7,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Labels, at most 64: keys `[a-z0-9]([a-z0-9._/-]{0,62})`, values at most 256 bytes.
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -184,8 +185,12 @@ type Sandbox struct {
 	Resources *Resources `protobuf:"bytes,10,opt,name=resources,proto3" json:"resources,omitempty"`
 	// When it was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// What its runtime told about itself; set once READY.
-	Runtime       *Runtime `protobuf:"bytes,12,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	// What its runtime told about itself; set once READY. On create only `runtime.url`
+	// may be set, and only with provider `external`.
+	Runtime *Runtime `protobuf:"bytes,12,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	// True: the runtime is reachable from this host, for clients of the public protocol, at
+	// `runtime.url`. The port lives as long as the sandbox.
+	ExposeRuntime bool `protobuf:"varint,13,opt,name=expose_runtime,json=exposeRuntime,proto3" json:"expose_runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +309,13 @@ func (x *Sandbox) GetRuntime() *Runtime {
 	return nil
 }
 
+func (x *Sandbox) GetExposeRuntime() bool {
+	if x != nil {
+		return x.ExposeRuntime
+	}
+	return false
+}
+
 // Resources are limits of one sandbox.
 type Resources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -376,7 +388,12 @@ type Runtime struct {
 	// Abilities beyond the public protocol.
 	Capabilities []string `protobuf:"bytes,2,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Version of the Python that runs user code, for example `3.11.2`.
-	Python        string `protobuf:"bytes,3,opt,name=python,proto3" json:"python,omitempty"`
+	Python string `protobuf:"bytes,3,opt,name=python,proto3" json:"python,omitempty"`
+	// Where the runtime listens. On create with provider `external` the runtime to join:
+	// `http(s)://[user:password@]host:port` or `unix:///path`; it is shown without user and
+	// password ever after. With `expose_runtime` a loopback address; the secret in it is
+	// told by CreateSandbox, and by GetSandbox to callers on the Unix socket.
+	Url           string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -428,6 +445,13 @@ func (x *Runtime) GetCapabilities() []string {
 func (x *Runtime) GetPython() string {
 	if x != nil {
 		return x.Python
+	}
+	return ""
+}
+
+func (x *Runtime) GetUrl() string {
+	if x != nil {
+		return x.Url
 	}
 	return ""
 }
@@ -713,22 +737,23 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\x05\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x05\n" +
 	"\aSandbox\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x03R\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x19.agentix.v1.SandboxReasonB\x04\xe2A\x01\x03R\x06reason\x12\x1e\n" +
 	"\amessage\x18\x04 \x01(\tB\x04\xe2A\x01\x03R\amessage\x12\x14\n" +
 	"\x05image\x18\x05 \x01(\tR\x05image\x12\x18\n" +
-	"\aproject\x18\x06 \x01(\tR\aproject\x12 \n" +
-	"\bprovider\x18\a \x01(\tB\x04\xe2A\x01\x03R\bprovider\x127\n" +
+	"\aproject\x18\x06 \x01(\tR\aproject\x12\x1a\n" +
+	"\bprovider\x18\a \x01(\tR\bprovider\x127\n" +
 	"\x06labels\x18\b \x03(\v2\x1f.agentix.v1.Sandbox.LabelsEntryR\x06labels\x12.\n" +
 	"\x03env\x18\t \x03(\v2\x1c.agentix.v1.Sandbox.EnvEntryR\x03env\x123\n" +
 	"\tresources\x18\n" +
 	" \x01(\v2\x15.agentix.v1.ResourcesR\tresources\x12A\n" +
 	"\vcreate_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x03R\n" +
-	"createTime\x123\n" +
-	"\aruntime\x18\f \x01(\v2\x13.agentix.v1.RuntimeB\x04\xe2A\x01\x03R\aruntime\x1a9\n" +
+	"createTime\x12-\n" +
+	"\aruntime\x18\f \x01(\v2\x13.agentix.v1.RuntimeR\aruntime\x12%\n" +
+	"\x0eexpose_runtime\x18\r \x01(\bR\rexposeRuntime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -738,11 +763,12 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\tResources\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\x01R\x04cpus\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x12\n" +
-	"\x04pids\x18\x03 \x01(\x03R\x04pids\"_\n" +
+	"\x04pids\x18\x03 \x01(\x03R\x04pids\"q\n" +
 	"\aRuntime\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x16\n" +
-	"\x06python\x18\x03 \x01(\tR\x06python\"\x89\x01\n" +
+	"\x06python\x18\x03 \x01(\tR\x06python\x12\x10\n" +
+	"\x03url\x18\x04 \x01(\tR\x03url\"\x89\x01\n" +
 	"\x14CreateSandboxRequest\x123\n" +
 	"\asandbox\x18\x01 \x01(\v2\x13.agentix.v1.SandboxB\x04\xe2A\x01\x02R\asandbox\x12\x1d\n" +
 	"\n" +

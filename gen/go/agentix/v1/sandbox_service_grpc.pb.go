@@ -36,7 +36,7 @@ type SandboxServiceClient interface {
 	// runtime and a worker have answered. A failed create leaves nothing behind.
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-	// ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+	// ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
 	// FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
@@ -108,7 +108,7 @@ type SandboxServiceServer interface {
 	// runtime and a worker have answered. A failed create leaves nothing behind.
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-	// ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+	// ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
 	// FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*Sandbox, error)
 	// GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND).

@@ -70,6 +70,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNIMPLEMENTED or NOT_FOUND: no such method or route."""
     ERROR_REASON_START_FAILED: _ErrorReason.ValueType  # 22
     """FAILED_PRECONDITION: the sandbox could not be started; the message says why."""
+    ERROR_REASON_EXTERNAL_REFUSED: _ErrorReason.ValueType  # 23
+    """PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
+    external runtime, or the caller may not name it.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of `reason` values in the one
@@ -125,4 +129,8 @@ ERROR_REASON_NO_SUCH_METHOD: ErrorReason.ValueType  # 21
 """UNIMPLEMENTED or NOT_FOUND: no such method or route."""
 ERROR_REASON_START_FAILED: ErrorReason.ValueType  # 22
 """FAILED_PRECONDITION: the sandbox could not be started; the message says why."""
+ERROR_REASON_EXTERNAL_REFUSED: ErrorReason.ValueType  # 23
+"""PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
+external runtime, or the caller may not name it.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -154,6 +154,7 @@ class Sandbox(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
+    EXPOSE_RUNTIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`."""
     state: Global___SandboxState.ValueType
@@ -169,7 +170,13 @@ class Sandbox(_message.Message):
     on the Unix socket and below the daemon's `--allow-host-path`.
     """
     provider: _builtins.str
-    """Provider that runs it, for example `containerd` or `process`."""
+    """Provider that runs it, for example `containerd`; default: the daemon's. `external`
+    joins a runtime that someone else runs, at `runtime.url`.
+    """
+    expose_runtime: _builtins.bool
+    """True: the runtime is reachable from this host, for clients of the public protocol, at
+    `runtime.url`. The port lives as long as the sandbox.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels, at most 64: keys `[a-z0-9]([a-z0-9._/-]{0,62})`, values at most 256 bytes."""
@@ -188,7 +195,9 @@ class Sandbox(_message.Message):
 
     @_builtins.property
     def runtime(self) -> Global___Runtime:
-        """What its runtime told about itself; set once READY."""
+        """What its runtime told about itself; set once READY. On create only `runtime.url`
+        may be set, and only with provider `external`.
+        """
 
     def __init__(
         self,
@@ -205,10 +214,11 @@ class Sandbox(_message.Message):
         resources: Global___Resources | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         runtime: Global___Runtime | None = ...,
+        expose_runtime: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expose_runtime", b"expose_runtime", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -253,10 +263,17 @@ class Runtime(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     PYTHON_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the runtime."""
     python: _builtins.str
     """Version of the Python that runs user code, for example `3.11.2`."""
+    url: _builtins.str
+    """Where the runtime listens. On create with provider `external` the runtime to join:
+    `http(s)://[user:password@]host:port` or `unix:///path`; it is shown without user and
+    password ever after. With `expose_runtime` a loopback address; the secret in it is
+    told by CreateSandbox, and by GetSandbox to callers on the Unix socket.
+    """
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Abilities beyond the public protocol."""
@@ -267,10 +284,11 @@ class Runtime(_message.Message):
         version: _builtins.str = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         python: _builtins.str = ...,
+        url: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "python", b"python", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "python", b"python", "url", b"url", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -67,7 +67,7 @@ class SandboxServiceServicer(object):
         runtime and a worker have answered. A failed create leaves nothing behind.
 
         Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-        ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+        ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
         FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -39,7 +39,7 @@ class SandboxServiceStub:
     runtime and a worker have answered. A failed create leaves nothing behind.
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-    ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+    ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
     FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.GetSandboxRequest, _sandbox_service_pb2.Sandbox]
@@ -63,7 +63,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     runtime and a worker have answered. A failed create leaves nothing behind.
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-    ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+    ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
     FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.GetSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
@@ -90,7 +90,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         runtime and a worker have answered. A failed create leaves nothing behind.
 
         Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND),
-        ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED),
+        ALREADY_EXISTS (SANDBOX_EXISTS), PERMISSION_DENIED (HOST_PATH_REFUSED, EXTERNAL_REFUSED),
         FAILED_PRECONDITION (START_FAILED, UNSUPPORTED), RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
 
