@@ -161,7 +161,9 @@ func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir) erro
 			_ = unix.Close(dir.FD)
 		}
 	}()
-	if err := m.put(ctx, e); err != nil { // intent first, whatever happens from here on is found again
+	// Intent first: whatever happens from here on is found again. A cancel in the middle would
+	// leave open whether it was written.
+	if err := m.put(context.WithoutCancel(ctx), e); err != nil {
 		m.drop(e)
 		return err
 	}
