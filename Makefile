@@ -5,6 +5,8 @@ SHELL := bash
 export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 
 JOBS ?= 2
+# Packages under test at once: several of them load both processors of a small machine.
+TEST_JOBS ?= 1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.Version=$(VERSION)
 PYTHON := .venv/bin/python
@@ -61,7 +63,8 @@ lint: venv-dev ## lint Go, protos and Python
 
 .PHONY: test-unit
 test-unit: build ## Go tests with the race detector, the process provider and the end-to-end tests among them
-	go test -race -p $(JOBS) ./...
+	go build -race -p $(JOBS) ./...
+	go test -race -p $(TEST_JOBS) ./...
 
 .PHONY: test-containerd
 test-containerd: build ## the provider contract and the end-to-end tests on real containers (root)
