@@ -20,8 +20,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 )
 
-const provider = "containerd"
-
 // engine is one containerd for all tests of this process.
 var engine *containerdtest.Daemon
 
@@ -32,12 +30,12 @@ func begin() (end func() int) {
 		engine, err = containerdtest.Open(context.Background(), dir)
 	}
 	if err != nil {
-		println(err.Error())
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
 	}
 	return func() int {
 		if err := errors.Join(engine.Stop(), os.RemoveAll(dir)); err != nil {
-			println(err.Error())
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			return 1
 		}
 		return 0

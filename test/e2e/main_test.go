@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
-			println(err.Error())
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			code = 1
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/agentixd/agentixd/internal/daemontest"
 )
 
-const provider = "process"
-
 func begin() (end func() int) { return func() int { return 0 } }
 
 func configure(*daemon.Config) {}
