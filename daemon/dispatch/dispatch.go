@@ -58,7 +58,7 @@ type callStore interface {
 type journal interface {
 	Append(sandbox string, evs ...events.Event)
 	AppendBatch(sandbox string, b wire.Batch, done func())
-	StreamCursor(ctx context.Context, sandbox string) (sid string, seq uint64, err error)
+	StreamCursor(ctx context.Context, sandbox, stream string) (sid string, seq uint64, err error)
 	Flush(ctx context.Context, sandbox string) error
 	Read(ctx context.Context, q events.Query, fn func(evs []events.Event, cursor string) error) error
 }

@@ -69,7 +69,7 @@ func (r *receiver) Connected(wire.Health) link.Resume {
 	}
 	var out link.Resume
 	var err error
-	out.Sid, out.SinceSeq, err = d.opts.Journal.StreamCursor(d.ctx, r.sandbox)
+	out.Sid, out.SinceSeq, err = d.opts.Journal.StreamCursor(d.ctx, r.sandbox, "")
 	if err != nil && d.ctx.Err() == nil {
 		d.opts.Logger.Error("record stream begins anew", "sandbox", r.sandbox, "err", err)
 	}

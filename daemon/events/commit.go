@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -92,8 +93,8 @@ func (j *Journal) gather(next *uint64) *turn {
 		}
 		p.number(now, next)
 		t.write.Batches = append(t.write.Batches, p.rows...)
-		if it := p.lastMoved(); it != nil {
-			t.write.Cursors = append(t.write.Cursors, store.StreamCursor{Journal: s.num, Sid: it.sid, Seq: it.seq})
+		for _, at := range p.moves() {
+			t.write.Cursors = append(t.write.Cursors, store.StreamCursor{Journal: s.num, Stream: at.stream, Sid: at.sid, Seq: at.seq})
 		}
 		t.parts = append(t.parts, p)
 	}
@@ -117,14 +118,16 @@ func (s *stream) take() part {
 	return p
 }
 
-// lastMoved is the item that says how far the runtime's stream was taken; nil if none does.
-func (p *part) lastMoved() *item {
+// moves is how far the streams of the runtime were taken, each at most once.
+func (p *part) moves() []position {
+	var moves []position
 	for i := len(p.items) - 1; i >= 0; i-- {
-		if p.items[i].moved {
-			return p.items[i]
+		at := p.items[i].moved
+		if at != nil && !slices.ContainsFunc(moves, func(m position) bool { return m.stream == at.stream }) {
+			moves = append(moves, *at)
 		}
 	}
-	return nil
+	return moves
 }
 
 // number gives the events of the part their seq and packs them into batches. Only the
@@ -247,8 +250,8 @@ func (j *Journal) publishPart(p *part) (freed int) {
 	s.committed += uint64(len(p.items))
 	for _, it := range p.items {
 		freed += it.size()
-		if it.moved {
-			s.committedSid, s.committedSeq = it.sid, it.seq
+		if it.moved != nil {
+			s.safe[it.moved.stream] = *it.moved
 		}
 	}
 	s.queueBytes.Add(-int64(freed))

@@ -202,7 +202,7 @@ func TestNumbersOfAStream(t *testing.T) {
 	if acked != 10 {
 		t.Errorf("got %d acks, want 10", acked)
 	}
-	if sid, seq, err := j.StreamCursor(t.Context(), "a"); sid != "u" || seq != 6 || err != nil {
+	if sid, seq, err := j.StreamCursor(t.Context(), "a", ""); sid != "u" || seq != 6 || err != nil {
 		t.Errorf("cursor: got %s %d %v", sid, seq, err)
 	}
 }

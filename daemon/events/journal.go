@@ -100,6 +100,15 @@ func (j *Journal) load(ctx context.Context) error {
 		j.addStream(newStream(row))
 		j.all.trimmed = max(j.all.trimmed, row.TrimmedBatch)
 	}
+	cursors, err := j.store.StreamCursors(ctx)
+	if err != nil {
+		return fmt.Errorf("open journals: %w", err)
+	}
+	for _, c := range cursors {
+		if s := j.byNum[c.Journal]; s != nil {
+			s.restore(position{stream: c.Stream, sid: c.Sid, seq: c.Seq})
+		}
+	}
 	if j.all.next, err = j.store.NextBatch(ctx); err != nil {
 		return fmt.Errorf("open journals: %w", err)
 	}
@@ -168,7 +177,7 @@ func (j *Journal) replace(sandbox string, newest *stream) *stream {
 	if all := j.byName[sandbox]; len(all) > 0 && all[len(all)-1] != newest {
 		return nil
 	}
-	s := &stream{num: max(j.nextNum, 1), sandbox: sandbox}
+	s := &stream{num: max(j.nextNum, 1), sandbox: sandbox, taken: map[string]position{}, safe: map[string]position{}}
 	if _, err := rand.Read(s.owner[:]); err != nil {
 		panic(err) // crypto/rand does not fail
 	}
@@ -247,9 +256,10 @@ func (j *Journal) enqueue(s *stream, it *item) {
 	}
 }
 
-// StreamCursor returns how far a runtime's stream is safe: its id, and the last number that
-// was committed. Both are zero for a sandbox without records.
-func (j *Journal) StreamCursor(ctx context.Context, sandbox string) (sid string, seq uint64, err error) {
+// StreamCursor returns how far a stream of a runtime is safe: its id, and the last number
+// that was committed. Both are zero for a sandbox without records. Our own runtimes have one
+// stream, without a name.
+func (j *Journal) StreamCursor(ctx context.Context, sandbox, name string) (sid string, seq uint64, err error) {
 	if j.loaded != nil {
 		return "", 0, j.loaded
 	}
@@ -262,7 +272,8 @@ func (j *Journal) StreamCursor(ctx context.Context, sandbox string) (sid string,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.committedSid, s.committedSeq, nil
+	at := s.safe[name]
+	return at.sid, at.seq, nil
 }
 
 // Flush waits until all that was appended to a sandbox so far is committed and readers see

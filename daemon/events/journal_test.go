@@ -88,7 +88,7 @@ func TestAppendedEventsAreReadBackInOrder(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if sid, seq, err := j.StreamCursor(t.Context(), "a"); sid != "s" || seq != 2 || err != nil {
+	if sid, seq, err := j.StreamCursor(t.Context(), "a", ""); sid != "s" || seq != 2 || err != nil {
 		t.Errorf("cursor: got %q %d %v", sid, seq, err)
 	}
 }

@@ -25,7 +25,7 @@ func appendUntilKilled(dir string) {
 		panic(err)
 	}
 	j := New(st, Options{LogDir: filepath.Join(dir, "logs")})
-	_, seq, err := j.StreamCursor(context.Background(), "a")
+	_, seq, err := j.StreamCursor(context.Background(), "a", "")
 	if err != nil {
 		panic(err)
 	}
@@ -90,7 +90,7 @@ func checkKilled(t *testing.T, dir string, round int, acked uint64) {
 	if uint64(len(evs)) < acked {
 		t.Errorf("round %d: %d events are kept, %d were acked", round, len(evs), acked)
 	}
-	if sid, seq, err := j.StreamCursor(t.Context(), "a"); sid != "s" || seq != uint64(len(evs)) || err != nil {
+	if sid, seq, err := j.StreamCursor(t.Context(), "a", ""); sid != "s" || seq != uint64(len(evs)) || err != nil {
 		t.Errorf("round %d: cursor %q %d %v, want %d", round, sid, seq, err, len(evs))
 	}
 	if err := j.Close(); err != nil {

@@ -212,7 +212,7 @@ func TestR6_JournalAgainstModel(t *testing.T) {
 			case 10:
 				m.reopen(t)
 			case 11:
-				if sid, seq, err := m.journal.StreamCursor(t.Context(), sandbox); err != nil || seq > m.seq[sandbox] && sid == m.sid[sandbox] {
+				if sid, seq, err := m.journal.StreamCursor(t.Context(), sandbox, ""); err != nil || seq > m.seq[sandbox] && sid == m.sid[sandbox] {
 					t.Fatalf("cursor %s %d %v", sid, seq, err)
 				}
 			}

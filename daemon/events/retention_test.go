@@ -282,7 +282,7 @@ func TestBackPressure(t *testing.T) {
 	close(block)
 	<-done
 	flush(t, j, "a")
-	if sid, seq, err := j.StreamCursor(t.Context(), "a"); sid != "s" || seq != 41 || err != nil {
+	if sid, seq, err := j.StreamCursor(t.Context(), "a", ""); sid != "s" || seq != 41 || err != nil {
 		t.Errorf("cursor: %s %d %v", sid, seq, err)
 	}
 }

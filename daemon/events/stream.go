@@ -13,11 +13,16 @@ import (
 type item struct {
 	evs   []Event
 	data  []byte
-	ends  []int // where the encoding of each event ends
-	sid   string
-	seq   uint64
-	moved bool // sid and seq are to be kept
+	ends  []int     // where the encoding of each event ends
+	moved *position // how far a stream of the runtime was taken with it; nil = not at all
 	done  func()
+}
+
+// position is how far a stream of a runtime was taken.
+type position struct {
+	stream string // its name
+	sid    string
+	seq    uint64
 }
 
 func (it *item) size() int { return len(it.data) + 64 }
@@ -30,9 +35,8 @@ type stream struct {
 
 	queueBytes atomic.Int64
 
-	taking sync.Mutex // held while records are taken; before mu
-	sid    string     // how far the runtime's stream was taken
-	seq    uint64
+	taking sync.Mutex          // held while records are taken; before mu
+	taken  map[string]position // how far each stream of the runtime was taken, by name
 
 	mu sync.Mutex
 	// Appended and not committed yet.
@@ -42,15 +46,14 @@ type stream struct {
 	// Committed.
 	stored       bool // the row of the journal is in the store
 	committed    uint64
-	committedSid string
-	committedSeq uint64
-	last         uint64    // seq of the newest event
-	lastBatch    uint64    // number of the newest batch
-	trimmed      uint64    // retention removed everything up to this seq
-	trimmedBatch uint64    // and up to this batch
-	bytes        int64     // of what is kept; without what is unmeasured
-	unmeasured   uint64    // up to which seq what is kept was not added up yet
-	newest       time.Time // when it was committed last
+	safe         map[string]position // as taken, but committed
+	last         uint64              // seq of the newest event
+	lastBatch    uint64              // number of the newest batch
+	trimmed      uint64              // retention removed everything up to this seq
+	trimmedBatch uint64              // and up to this batch
+	bytes        int64               // of what is kept; without what is unmeasured
+	unmeasured   uint64              // up to which seq what is kept was not added up yet
+	newest       time.Time           // when it was committed last
 	deleted      time.Time
 	dropped      time.Time
 	followers    int
@@ -60,14 +63,17 @@ type stream struct {
 
 func newStream(row store.JournalRow) *stream {
 	s := &stream{
-		num: row.Num, sandbox: row.Sandbox, stored: true,
-		sid: row.Sid, seq: row.Cursor, committedSid: row.Sid, committedSeq: row.Cursor,
+		num: row.Num, sandbox: row.Sandbox, stored: true, taken: map[string]position{}, safe: map[string]position{},
 		last: max(row.LastSeq, row.TrimmedSeq), lastBatch: row.LastBatch, trimmed: row.TrimmedSeq, trimmedBatch: row.TrimmedBatch,
 		unmeasured: row.LastSeq, newest: row.LastCreated, deleted: row.Deleted, dropped: row.Dropped,
 	}
 	copy(s.owner[:], row.ID)
+	s.restore(position{sid: row.Sid, seq: row.Cursor})
 	return s
 }
+
+// restore sets how far a stream was taken; nobody else has s yet.
+func (s *stream) restore(p position) { s.taken[p.stream], s.safe[p.stream] = p, p }
 
 // waiter returns a channel that is closed at the next commit. The caller holds mu.
 func (s *stream) waiter() <-chan struct{} {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"math"
+	"time"
 
 	"github.com/agentixd/agentixd/runtime/wire"
 )
@@ -18,12 +19,12 @@ func (j *Journal) AppendBatch(sandbox string, b wire.Batch, done func()) {
 	s := j.streamFor(sandbox, nil)
 	s.taking.Lock()
 	defer s.taking.Unlock()
-	sid := text(b.Sid, wire.MaxStreamIDBytes)
-	if sid != s.sid {
-		s.sid, s.seq = sid, 0
+	at := s.taken[b.Stream]
+	if sid := text(b.Sid, wire.MaxStreamIDBytes); sid != at.sid && !unnumbered(&b) {
+		at = position{stream: b.Stream, sid: sid}
 	}
-	if n := len(b.Records); n > 0 && (b.Seq == 0 || b.Seq > math.MaxInt64-uint64(n)) {
-		b.Seq, b.Records = s.seq+1, []wire.Record{{Kind: wire.RecordGap, Dropped: uint64(n)}}
+	if n := len(b.Records); n > 0 && (b.Seq == 0 || b.Seq > math.MaxInt64-uint64(n)) && !unnumbered(&b) {
+		b.Seq, b.Records = at.seq+1, []wire.Record{{Kind: wire.RecordGap, Dropped: uint64(n)}}
 	}
 	for {
 		piece := b.Records[:min(len(b.Records), wire.MaxBatchRecords)]
@@ -31,12 +32,21 @@ func (j *Journal) AppendBatch(sandbox string, b wire.Batch, done func()) {
 		if !j.waitForRoom(s) {
 			return
 		}
-		it, err := newItem(j.fresh(s, b.Seq, piece))
+		var evs []Event
+		if unnumbered(&b) {
+			evs = j.converted(s, nil, piece)
+		} else {
+			evs = j.fresh(s, &at, b.Seq, piece)
+		}
+		it, err := newItem(evs)
 		if err != nil {
 			j.opts.Logger.Error("records could not be encoded", "sandbox", sandbox, "err", err)
 			it = &item{}
 		}
-		it.sid, it.seq, it.moved = s.sid, s.seq, true
+		if !unnumbered(&b) {
+			s.taken[b.Stream] = at
+			it.moved = &position{stream: b.Stream, sid: at.sid, seq: at.seq}
+		}
 		if last {
 			it.done = done
 		}
@@ -50,27 +60,38 @@ func (j *Journal) AppendBatch(sandbox string, b wire.Batch, done func()) {
 	}
 }
 
+// unnumbered batches of a neighbour's stream are taken as they come.
+func unnumbered(b *wire.Batch) bool { return b.Stream != "" && b.Sid == "" }
+
 // fresh converts the records that are new, of which the first has number first, and moves
-// the cursor of s. The caller holds s.taking.
-func (j *Journal) fresh(s *stream, first uint64, records []wire.Record) []Event {
-	if known := s.seq + 1; first < known {
+// at. The caller holds s.taking.
+func (j *Journal) fresh(s *stream, at *position, first uint64, records []wire.Record) []Event {
+	if known := at.seq + 1; first < known {
 		skip := min(known-first, uint64(len(records)))
 		records, first = records[skip:], first+skip
 	}
 	if len(records) == 0 {
 		return nil
 	}
-	now := clampTime(j.opts.Clock.Now().UTC().Round(0))
 	evs := make([]Event, 0, len(records)+1)
-	if missing := first - s.seq - 1; missing > 0 {
-		evs = appendLost(evs, Event{Time: now, Sandbox: s.sandbox}, missing)
+	if missing := first - at.seq - 1; missing > 0 {
+		evs = appendLost(evs, Event{Time: j.now(), Sandbox: s.sandbox}, missing)
 	}
+	at.seq = first + uint64(len(records)) - 1
+	return j.converted(s, evs, records)
+}
+
+// converted appends the events of records to evs.
+func (j *Journal) converted(s *stream, evs []Event, records []wire.Record) []Event {
+	now := j.now()
 	for i := range records {
 		evs = convert(evs, s.sandbox, &records[i], now)
 	}
-	s.seq = first + uint64(len(records)) - 1
 	return evs
 }
+
+// now is the time as it will be read back.
+func (j *Journal) now() time.Time { return clampTime(j.opts.Clock.Now().UTC().Round(0)) }
 
 // waitForRoom returns false once the journal is closed.
 func (j *Journal) waitForRoom(s *stream) bool {

@@ -39,9 +39,11 @@ type BatchRow struct {
 	Data             []byte
 }
 
-// StreamCursor says how far a runtime's stream was taken into a journal.
+// StreamCursor says how far a stream of a runtime was taken into a journal. The stream
+// without a name is kept in the journal's own row.
 type StreamCursor struct {
 	Journal int64
+	Stream  string
 	Sid     string
 	Seq     uint64
 }
@@ -73,12 +75,22 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 			}
 		}
 		for _, c := range w.Cursors {
-			if _, err := tx.exec("UPDATE journal SET sid = ?, cursor = ? WHERE num = ?", c.Sid, int64(c.Seq), c.Journal); err != nil {
+			if err := moveCursor(tx, c); err != nil {
 				return err
 			}
 		}
 		return nil
 	}})
+}
+
+func moveCursor(tx *tx, c StreamCursor) error {
+	if c.Stream == "" {
+		_, err := tx.exec("UPDATE journal SET sid = ?, cursor = ? WHERE num = ?", c.Sid, int64(c.Seq), c.Journal)
+		return err
+	}
+	_, err := tx.exec("INSERT INTO stream (journal, name, sid, cursor) VALUES (?, ?, ?, ?) ON CONFLICT (journal, name) DO UPDATE SET sid = excluded.sid, cursor = excluded.cursor",
+		c.Journal, c.Stream, c.Sid, int64(c.Seq))
+	return err
 }
 
 // Add makes the head of the batch cover one more event.
@@ -125,6 +137,26 @@ func (s *Store) Journals(ctx context.Context) ([]JournalRow, error) {
 		j.Cursor = uint64(cursor)
 		j.Deleted, j.Dropped, j.LastCreated = timeOf(deleted), timeOf(dropped), timeOf(created)
 		all = append(all, j)
+	}
+	return all, s.translate(rows.Err())
+}
+
+// StreamCursors returns how far the named streams of all journals were taken.
+func (s *Store) StreamCursors(ctx context.Context) ([]StreamCursor, error) {
+	rows, err := s.reads.QueryContext(ctx, "SELECT journal, name, sid, cursor FROM stream ORDER BY journal, name")
+	if err != nil {
+		return nil, s.translate(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []StreamCursor
+	for rows.Next() {
+		var c StreamCursor
+		var cursor int64
+		if err := rows.Scan(&c.Journal, &c.Stream, &c.Sid, &cursor); err != nil {
+			return nil, s.translate(err)
+		}
+		c.Seq = uint64(cursor)
+		all = append(all, c)
 	}
 	return all, s.translate(rows.Err())
 }
@@ -191,6 +223,9 @@ func (s *Store) ForgetJournal(ctx context.Context, num int64) error {
 		_, err := tx.exec(`INSERT INTO meta SELECT 'batch_floor', trimmed_batch FROM journal WHERE num = ? AND dropped != 0
 			ON CONFLICT (name) DO UPDATE SET value = MAX(value, excluded.value)`, num)
 		if err != nil {
+			return err
+		}
+		if _, err := tx.exec("DELETE FROM stream WHERE journal IN (SELECT num FROM journal WHERE num = ? AND dropped != 0)", num); err != nil {
 			return err
 		}
 		_, err = tx.exec("DELETE FROM journal WHERE num = ? AND dropped != 0", num)

@@ -22,7 +22,7 @@ import (
 
 // schemaVersion is kept in PRAGMA user_version. A higher one is refused before anything is
 // written; a lower one is brought up by the steps of migrations.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // applicationID marks the file as ours ("agtx"), so that a foreign SQLite file is refused.
 const applicationID = 0x61677478
@@ -48,6 +48,10 @@ CREATE TABLE batch (
 	created INTEGER NOT NULL, min_time INTEGER NOT NULL, max_time INTEGER NOT NULL,
 	kinds INTEGER NOT NULL, size INTEGER NOT NULL, sum INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE UNIQUE INDEX batch_seq ON batch (journal, last_seq);
+`, `
+CREATE TABLE stream (
+	journal INTEGER NOT NULL, name TEXT NOT NULL, sid TEXT NOT NULL, cursor INTEGER NOT NULL,
+	PRIMARY KEY (journal, name)) WITHOUT ROWID;
 `}
 
 // openDB opens the file with pragmas added to those that every connection needs.

@@ -116,6 +116,9 @@ type Envelope struct {
 // between batches never happens silently: lost records are told by a record of kind gap
 // that takes one number.
 type Batch struct {
+	// Stream is the stream of the sandbox that the numbers belong to. Our own runtimes have
+	// one, without a name; a neighbour's streams are those of its namespaces. Never on the wire.
+	Stream  string   `msgpack:"-"`
 	Sid     string   `msgpack:"_sid"`
 	Seq     uint64   `msgpack:"_seq"`
 	Records []Record `msgpack:"records"`
