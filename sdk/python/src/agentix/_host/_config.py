@@ -77,7 +77,7 @@ class SandboxInfo:
     sandbox_id: str
     """Id of the sandbox."""
     runtime_url: str = ""
-    """URL of its runtime; empty: it is reached through the daemon only."""
+    """URL of its runtime, which may hold a secret; empty: it is reached through the daemon only."""
     status: str = "running"
     """`running` while it can be called, else its state in lower case."""
 

@@ -60,7 +60,7 @@ class AgentixProvider:
     async def get(self, sandbox_id: str) -> SandboxInfo:
         """Return what is known of a sandbox. Raises SandboxNotFound (a KeyError)."""
         found = await self._get(sandbox_id)
-        return SandboxInfo(sandbox_id=sandbox_id, status=_status(found))
+        return SandboxInfo(sandbox_id, found.runtime.url, _status(found))
 
     async def delete(self, sandbox_id: str) -> None:
         """Delete a sandbox; one that does not exist is no error."""
@@ -119,6 +119,7 @@ class AgentixProvider:
             self._endpoint,
             made.name[len("sandboxes/") :],
             _status(made),
+            made.runtime.url,
             from_start=from_start,
         )
 

@@ -51,12 +51,13 @@ class Sandbox:
         endpoint: Endpoint,
         sandbox_id: str,
         status: str,
+        runtime_url: str,
         *,
         from_start: bool,
     ) -> None:
         """For providers: hold the sandbox with this id."""
         self.sandbox_id = sandbox_id
-        self.runtime_url = ""
+        self.runtime_url = runtime_url
         self.status = status
         self.call_deadline: float | None = None
         self._endpoint = endpoint
