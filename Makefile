@@ -64,12 +64,12 @@ lint: venv-dev ## lint Go, protos and Python
 .PHONY: test-unit
 test-unit: build ## Go tests with the race detector, the process provider and the end-to-end tests among them
 	go build -race -p $(JOBS) ./...
-	go test -race -p $(TEST_JOBS) ./...
+	go test -race -timeout 30m -p $(TEST_JOBS) ./...
 
 .PHONY: test-containerd
 test-containerd: build ## the provider contract and the end-to-end tests on real containers (root)
 	@scripts/deps.sh containers
-	go test -tags containerd -count=1 -p 1 $$(scripts/containerd-packages.sh)
+	go test -tags containerd -timeout 30m -count=1 -p 1 $$(scripts/containerd-packages.sh)
 
 .PHONY: test-python
 test-python: venv-dev build ## Python tests of the worker and of the SDK
