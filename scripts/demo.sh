@@ -35,12 +35,16 @@ show "$python examples/demo/stub.py box"
 unset PYTHONPATH
 
 say "7. A unit-test file in the sandbox; log records, output and spans stream in meanwhile"
-printf '$ %s\n' "bin/agentix events box --follow --call-id demo-tests &"
-bin/agentix events box --follow --call-id demo-tests &
+printf '$ %s\n' "bin/agentix events box --follow --tail 1 &"
+bin/agentix events box --follow --tail 1 > >(tee "$state/events") 2>"$state/follower.err" &
 follower=$!
+until grep -q . "$state/events" 2>/dev/null; do sleep 0.05; done
 show "bin/agentix call box checks::run --args '[\"test_shop\"]' --call-id demo-tests" | tee "$state/counts"
-wait "$follower"
+until grep -qF 'finished checks::run' "$state/events"; do sleep 0.05; done
+kill "$follower"
+wait "$follower" || true
 follower=
+grep -qF 'a child process says hello' "$state/events"
 grep -qF '"passed":3' <(tr -d ' ' <"$state/counts")
 grep -qF '"failed":1' <(tr -d ' ' <"$state/counts")
 

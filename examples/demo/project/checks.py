@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import unittest
+from typing import Any
 
 from agentix.trace import span, trace
 
@@ -16,14 +17,24 @@ class _Spans(unittest.TextTestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         """Open the span of a test."""
-        self._span = span(test.id())
-        self._span.__enter__()
+        self._scope = span(test.id())
+        self._span = self._scope.__enter__()
         super().startTest(test)
 
     def stopTest(self, test: unittest.TestCase) -> None:
         """Close the span of a test."""
         super().stopTest(test)
-        self._span.__exit__(None, None, None)
+        self._scope.__exit__(None, None, None)
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        """Tell the failure in the span, too."""
+        super().addFailure(test, err)
+        self._span.set_error(err[1])
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        """Tell the error in the span, too."""
+        super().addError(test, err)
+        self._span.set_error(err[1])
 
 
 def run(module: str) -> dict[str, int]:
