@@ -221,11 +221,11 @@ func (c *calls) release(p *peer) {
 }
 
 // resume answers for ids: an outcome that is there is sent again, one that is to come will
-// go to p, and an unknown id is fenced, now or after a while.
-func (c *calls) resume(p *peer, ids []string, fence bool) {
+// go to p, and an unknown id is fenced, now or after a while, unless its call comes again.
+func (c *calls) resume(p *peer, r wire.Resume) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range ids {
+	for _, id := range r.CallIDs {
 		state, owner, outcome := c.table.Lookup(id)
 		if state == calltable.StateRunning || state == calltable.StateRetained {
 			if p.daemon == (owner == calltable.Neighbour) {
@@ -238,8 +238,10 @@ func (c *calls) resume(p *peer, ids []string, fence bool) {
 		case state == calltable.StateRetained:
 			c.sendTo(p, outcome)
 		case state == calltable.StateRunning:
-		case state == calltable.StateUnknown && !fence:
+		case state == calltable.StateUnknown && !r.Fence:
 			c.askLater(p, id)
+		case state == calltable.StateUnknown && r.Again:
+			c.sendTo(p, errorOutcome(id, &wire.Error{Type: wire.ErrNotReceived, Message: "the call did not come to the runtime"}))
 		default:
 			c.table.Fence(id)
 			c.sendTo(p, unavailable(id))

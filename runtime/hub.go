@@ -150,6 +150,7 @@ func (h *hub) resume(p *peer, sid string, since uint64) (superseded []*peer) {
 	p.poke()
 	for _, other := range h.peers {
 		if other != p && other.daemon && other.epoch <= p.epoch {
+			other.replaced = true
 			superseded = append(superseded, other)
 		}
 	}

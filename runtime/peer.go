@@ -33,11 +33,12 @@ type peer struct {
 	trim    *trimmer
 
 	// Guarded by hub.mu.
-	sockets map[string]*socket.Socket // by namespace
-	seq     stream.Sequencer          // daemon: what it is sent
-	readers map[string]*stream.Reader // neighbour: its place in each ring
-	direct  []directEvent             // neighbour, and a daemon's events outside the order
-	waiting int                       // bytes of direct
+	replaced bool                      // daemon: a later session took over, and what still comes from this one is late
+	sockets  map[string]*socket.Socket // by namespace
+	seq      stream.Sequencer          // daemon: what it is sent
+	readers  map[string]*stream.Reader // neighbour: its place in each ring
+	direct   []directEvent             // neighbour, and a daemon's events outside the order
+	waiting  int                       // bytes of direct
 }
 
 // connection is what a peer needs of its transport.

@@ -63,7 +63,10 @@ func (r *Runtime) onResume(p *peer, payload []byte) {
 	if resume.Fence && p.daemon {
 		r.closeOlder(p)
 	}
-	r.calls.resume(p, resume.CallIDs, resume.Fence && p.daemon)
+	if !p.daemon {
+		resume.Fence, resume.Again = false, false
+	}
+	r.calls.resume(p, resume)
 }
 
 func callID(payload []byte) (string, bool) {

@@ -164,10 +164,13 @@ func (r *Runtime) handle(p *peer, namespace, event string, payload []byte) (know
 	return r.plugins.inbound(r, namespace, event, payload)
 }
 
-// stale reports whether a newer daemon took over.
+// stale reports whether a newer daemon, or a newer session of the same one, took over.
 func (r *Runtime) stale(p *peer) bool {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
+	if p.replaced {
+		return true
+	}
 	for _, other := range r.hub.peers {
 		if other.daemon && other.epoch > p.epoch {
 			return true

@@ -161,6 +161,19 @@ func (m *machine) unsend(*rapid.T) {
 	m.apply(id, e)
 }
 
+func (m *machine) missed(*rapid.T) {
+	id, c := m.draw()
+	want := c != nil && c.sent && c.outcome == ""
+	e, got := m.table.Missed(m.now, id)
+	if got != want {
+		m.t.Fatalf("Missed = %v, want %v", got, want)
+	}
+	if want {
+		c.sent, c.resumed = false, false
+	}
+	m.apply(id, e)
+}
+
 func (m *machine) resume(*rapid.T) {
 	ids, cancel, _ := m.table.Resume(m.now, "s")
 	for id, c := range m.calls {
@@ -269,7 +282,7 @@ func TestR1_TableAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, table: NewTable[string](limits), now: epoch, calls: map[string]*model{}}
 		t.Repeat(map[string]func(*rapid.T){
-			"reserve": m.reserve, "accept": m.accept, "reject": m.reject, "send": m.send, "unsend": m.unsend,
+			"reserve": m.reserve, "accept": m.accept, "reject": m.reject, "send": m.send, "unsend": m.unsend, "missed": m.missed,
 			"resume": m.resume, "answer": m.answer, "cancel": m.cancel, "end": m.endAny, "lose": m.lose, "leave": m.leave, "tick": m.tick, "": m.check,
 		})
 	})

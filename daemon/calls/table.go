@@ -185,6 +185,17 @@ func (t *Table[O]) Unsend(now time.Time, id string) (Effect, bool) {
 	return t.react(now, e), true
 }
 
+// Missed takes Send back after a resume: the runtime told that the call never came to it.
+// False means that it is finished.
+func (t *Table[O]) Missed(now time.Time, id string) (Effect, bool) {
+	e := t.calls[id]
+	if e == nil || e.state != sent {
+		return Effect{}, false
+	}
+	e.state, e.resumed, e.confirmBy = accepted, false, time.Time{}
+	return t.react(now, e), true
+}
+
 // Resume returns the calls of a sandbox whose outcome a new connection has to ask for, and
 // those of them that it then has to cancel.
 func (t *Table[O]) Resume(now time.Time, sandbox string) (ids, cancel []string, wake time.Time) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentixd/agentixd/daemon/calls"
 	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/link"
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/clock"
 	"github.com/agentixd/agentixd/internal/errs"
@@ -27,12 +28,13 @@ import (
 // Link is what a Dispatcher needs of a link.Link.
 type Link interface {
 	Session() uint64
+	PeerIn(session uint64) (link.Peer, bool)
 	WaitSession(ctx context.Context, ended uint64) (uint64, error)
 	TryCallIn(session uint64, c *wire.Call) (bool, error)
 	CallIn(ctx context.Context, session uint64, c *wire.Call) error
 	Cancel(callID string)
 	AckResult(callID string)
-	AckRecords(sid string, seq uint64)
+	AckRecords(stream, sid string, seq uint64)
 }
 
 // Links finds the link of a READY sandbox; its errors are those of the API for a sandbox
@@ -80,6 +82,7 @@ const (
 	reconcileTime = 5 * time.Second // after which a sandbox of an earlier daemon is known again
 	saveAgain     = time.Second     // pause before an outcome that could not be stored is tried again
 	inlineBytes   = 65536           // 64 KiB: arguments that the caller's own goroutine sends
+	unreachable   = 2 * time.Minute // without a connection, until calls in flight end as ResultUnavailable
 )
 
 // Dispatcher carries calls. Its methods may be called from any goroutine.
@@ -107,7 +110,9 @@ type pending struct {
 	deadline time.Time  // zero = none
 	want     string     // encoding of the result; empty = any
 	bytes    int64
-	quiet    bool // its FINISHED event is in the journal already
+	quiet    bool   // its FINISHED event is in the journal already
+	life     string // of the runtime that it was sent to
+	again    bool   // it is sent again if that runtime tells that it never came
 
 	ctx    context.Context // ends with the outcome
 	cancel context.CancelCauseFunc
@@ -155,6 +160,9 @@ func (d *Dispatcher) Close() error {
 	for _, p := range d.pending {
 		p.stopTimer()
 	}
+	for _, r := range d.receivers {
+		r.stopWatching()
+	}
 	d.mu.Unlock()
 	d.cancel(errStopping())
 	d.wg.Wait()
@@ -187,7 +195,7 @@ func (d *Dispatcher) Remote(ctx context.Context, r Request) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if p == nil {
-		return outcome.result()
+		return outcome.in(c.call.ResultEncoding).result()
 	}
 	select {
 	case <-p.done:
@@ -203,5 +211,5 @@ func (d *Dispatcher) Remote(ctx context.Context, r Request) (Outcome, error) {
 	if p.err != nil {
 		return Outcome{}, p.err
 	}
-	return p.outcome.result()
+	return p.outcome.in(c.call.ResultEncoding).result()
 }

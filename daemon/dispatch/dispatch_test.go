@@ -230,7 +230,7 @@ func TestTimeoutIsAnsweredWhileTheLinkIsDown(t *testing.T) {
 	done := r.remote(t.Context(), Request{CallID: "c", Timeout: time.Second})
 	awaitSent(t, l, "c")
 	l.set(0)
-	h.Disconnected(errors.New("cut"))
+	h.Disconnected(nil, errors.New("cut"))
 	r.clock.Advance(time.Second)
 	r.clock.Advance(100*time.Millisecond - time.Nanosecond)
 	if a := <-done; a.err != nil || a.outcome.Error.Type != wire.ErrDeadlineExceeded {

@@ -28,9 +28,9 @@ func (b *box) awaitHeld(f *forwarded) {
 	await.True(b.t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.held) > 100 }, "the call to be held back")
 }
 
-// The call left the daemon and never reached the runtime: its outcome says so, and when it
-// does arrive after all, after the reconnect, it is refused.
-func TestR2_LateCallNeverRuns(t *testing.T) {
+// The call left the daemon and did not reach the runtime: after the reconnect the runtime
+// says so and gets it once more, and when the first one does arrive after all, it does not run.
+func TestR2_LateCallNeverRunsTwice(t *testing.T) {
 	b := newBox(t)
 	path := filepath.Join(t.TempDir(), "ran")
 	f := b.cutter.newest()
@@ -41,9 +41,45 @@ func TestR2_LateCallNeverRuns(t *testing.T) {
 	b.awaitHeld(f)
 	_ = f.in.Close() // the daemon's side breaks; the runtime's stays open
 	a := <-done
+	if a.err != nil || a.outcome.Error != nil || string(a.outcome.Value) != "3" {
+		t.Fatalf("got %+v, %+v, %v", a.outcome, a.outcome.Error, a.err)
+	}
+	b.arriveLate(f)
+	if ran, err := os.ReadFile(path); err != nil || string(ran) != "ran\n" {
+		t.Errorf("ran %q, %v", ran, err)
+	}
+	expectLines(t, "doubt", b.printed(filepath.Dir(path))[path], 3)
+}
+
+// The same over a restart of the daemon, which has no call any more that it could send: its
+// outcome says that it did not run, and the late one is refused.
+func TestR2_LateCallOfADeadDaemonNeverRuns(t *testing.T) {
+	b := newBox(t)
+	path := filepath.Join(t.TempDir(), "ran")
+	f := b.cutter.newest()
+	f.mu.Lock()
+	f.holdUp = true
+	f.mu.Unlock()
+	done := b.doubt(path)
+	b.awaitHeld(f)
+	b.stop()
+	if a := <-done; a.err == nil {
+		t.Fatalf("got %+v", a.outcome)
+	}
+	b.open()
+	a := <-b.doubt(path)
 	if a.err != nil || a.outcome.Error == nil || a.outcome.Error.Type != wire.ErrResultUnavailable {
 		t.Fatalf("got %+v, %v", a.outcome, a.err)
 	}
+	b.arriveLate(f)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the late call ran: %v", err)
+	}
+}
+
+// arriveLate lets through what was held back.
+func (b *box) arriveLate(f *forwarded) {
+	t := b.t
 	f.mu.Lock()
 	_, err := f.out.Write(f.held)
 	f.mu.Unlock()
@@ -54,9 +90,6 @@ func TestR2_LateCallNeverRuns(t *testing.T) {
 		if got := b.value(Request{Callable: "app::typed", Args: text([]int{n})}); got != text(n) {
 			t.Errorf("got %s, want %d", got, n)
 		}
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the late call ran: %v", err)
 	}
 	_ = f.out.Close()
 }

@@ -217,17 +217,27 @@ func (d *Dispatcher) pruneLocked() {
 // SandboxLost ends each call in flight of a sandbox that is gone; cause is its reason.
 func (d *Dispatcher) SandboxLost(sandbox, reason, message string) {
 	d.mu.Lock()
-	delete(d.receivers, sandbox) // what its link still says counts no more
-	var lost []*pending
-	for _, id := range d.table.Pending(sandbox) {
-		if p := d.pending[id]; p != nil {
-			lost = append(lost, p)
-		}
+	if r := d.receivers[sandbox]; r != nil {
+		r.stopWatching()
+		delete(d.receivers, sandbox) // what its link still says counts no more
 	}
 	d.mu.Unlock()
-	for _, p := range lost {
+	for _, p := range d.inFlight(sandbox) {
 		o := failed(p.request.ID, wire.ErrSandboxLost, "%s", message)
 		o.Error.Cause = reason
 		d.end(p, o)
 	}
+}
+
+// inFlight are the accepted calls of a sandbox that have no outcome.
+func (d *Dispatcher) inFlight(sandbox string) []*pending {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []*pending
+	for _, id := range d.table.Pending(sandbox) {
+		if p := d.pending[id]; p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }

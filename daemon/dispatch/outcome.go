@@ -89,7 +89,7 @@ func fromError(e wire.CallError) Outcome {
 	}
 	out := *e.Error
 	switch out.Type {
-	case wire.ErrFenced:
+	case wire.ErrFenced, wire.ErrNotReceived:
 		out.Type, out.Message = wire.ErrResultUnavailable, "the call did not reach the runtime before a reconnect; it did not run"
 	case "":
 		out.Type = "Unknown"

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/agentixd/agentixd/daemon/calls"
 	"github.com/agentixd/agentixd/daemon/events"
@@ -17,7 +18,11 @@ import (
 type receiver struct {
 	d       *Dispatcher
 	sandbox string
-	link    Link // guarded by d.mu
+
+	// Guarded by d.mu.
+	link      Link
+	neighbour bool        // of the newest connection
+	unwatch   func() bool // stops watch
 }
 
 // Handler returns the receiver for a new link to a sandbox.
@@ -25,7 +30,11 @@ func (d *Dispatcher) Handler(sandbox string) link.Handler {
 	r := &receiver{d: d, sandbox: sandbox}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if before := d.receivers[sandbox]; before != nil {
+		before.stopWatching()
+	}
 	d.receivers[sandbox] = r
+	r.watch()
 	return r
 }
 
@@ -62,40 +71,112 @@ func (r *receiver) current() bool {
 }
 
 // Connected says what to ask the runtime for after a connect.
-func (r *receiver) Connected(wire.Health) link.Resume {
+func (r *receiver) Connected(p link.Peer) link.Resume {
 	d := r.d
 	if !r.current() {
 		return link.Resume{}
 	}
-	var out link.Resume
-	var err error
-	out.Sid, out.SinceSeq, err = d.opts.Journal.StreamCursor(d.ctx, r.sandbox, "")
-	if err != nil && d.ctx.Err() == nil {
-		d.opts.Logger.Error("record stream begins anew", "sandbox", r.sandbox, "err", err)
+	out := link.Resume{Streams: map[string]link.Position{}}
+	streams := []string{""}
+	if p.Neighbour {
+		streams = []string{wire.NamespaceLog, wire.NamespaceTrace}
+	}
+	for _, stream := range streams {
+		sid, seq, err := d.opts.Journal.StreamCursor(d.ctx, r.sandbox, stream)
+		if err != nil && d.ctx.Err() == nil {
+			d.opts.Logger.Error("record stream begins anew", "sandbox", r.sandbox, "err", err)
+		}
+		out.Streams[stream] = link.Position{Sid: sid, Seq: seq}
 	}
 	d.inject("call/onResume", "")
 	d.mu.Lock()
+	r.neighbour = p.Neighbour
+	r.stopWatching()
 	ids, cancel, wake := d.table.Resume(d.opts.Clock.Now(), r.sandbox)
 	var waking []*pending
 	for _, id := range cancel {
-		if p := d.pending[id]; p != nil {
-			waking = append(waking, p)
+		if c := d.pending[id]; c != nil {
+			waking = append(waking, c)
+		}
+	}
+	for _, id := range ids {
+		c := d.pending[id]
+		if c != nil && c.call != nil && p.Life != "" && c.life == p.Life {
+			c.again = true
+			out.Again = append(out.Again, id)
+		} else {
+			out.CallIDs = append(out.CallIDs, id)
 		}
 	}
 	d.mu.Unlock()
-	for _, p := range waking {
-		d.wakeAt(p, wake)
+	for _, c := range waking {
+		d.wakeAt(c, wake)
 	}
-	out.CallIDs, out.Cancel = ids, cancel
+	out.Cancel = cancel
 	return out
 }
 
-// Disconnected stops waiting for what only the runtime can say.
-func (r *receiver) Disconnected(error) {
-	if r.current() {
-		r.d.mu.Lock()
-		defer r.d.mu.Unlock()
-		r.d.table.Disconnected(r.sandbox)
+// Disconnected stops waiting for what only the runtime can say. Calls that did not leave
+// are sent on the next connection.
+func (r *receiver) Disconnected(unsent []string, _ error) {
+	d := r.d
+	if !r.current() {
+		return
+	}
+	d.mu.Lock()
+	d.table.Disconnected(r.sandbox)
+	r.watch()
+	d.mu.Unlock()
+	for _, id := range unsent {
+		d.sendAnew(r, id, d.table.Unsend)
+	}
+}
+
+// sendAnew sends a call once more of which the table says, by way of unsend, that it surely
+// did not run.
+func (d *Dispatcher) sendAnew(r *receiver, id string, unsend func(now time.Time, id string) (calls.Effect, bool)) {
+	d.mu.Lock()
+	p := d.pending[id]
+	if d.receivers[r.sandbox] != r || p == nil || p.request.Sandbox != r.sandbox || p.call == nil {
+		d.mu.Unlock()
+		return
+	}
+	p.again = false
+	effect, again := unsend(d.opts.Clock.Now(), id)
+	d.mu.Unlock()
+	d.apply(p, effect)
+	if again && effect.End == calls.NoCause {
+		d.mu.Lock()
+		d.goes(func() { d.sendLater(p, 0) })
+		d.mu.Unlock()
+	}
+}
+
+// watch ends the calls of a sandbox whose runtime cannot be reached for too long; d.mu is held.
+func (r *receiver) watch() {
+	r.stopWatching()
+	if r.d.closed {
+		return
+	}
+	r.unwatch = r.d.opts.Clock.AfterFunc(unreachable, func() {
+		if l := r.bound(); r.current() && (l == nil || l.Session() == 0) {
+			r.d.giveUp(r.sandbox)
+		}
+	})
+}
+
+// stopWatching is called with d.mu held.
+func (r *receiver) stopWatching() {
+	if r.unwatch != nil {
+		r.unwatch()
+		r.unwatch = nil
+	}
+}
+
+// giveUp ends each call in flight of a sandbox: nobody can know what became of it.
+func (d *Dispatcher) giveUp(sandbox string) {
+	for _, p := range d.inFlight(sandbox) {
+		d.end(p, failed(p.request.ID, wire.ErrResultUnavailable, "the runtime could not be reached for %s", unreachable))
 	}
 }
 
@@ -104,22 +185,44 @@ func (r *receiver) Records(b wire.Batch) {
 	if !r.current() {
 		return
 	}
-	last := b.Seq + uint64(len(b.Records)) - 1
+	stream, sid, last := b.Stream, b.Sid, b.Seq+uint64(len(b.Records))-1
 	r.d.opts.Journal.AppendBatch(r.sandbox, b, func() {
 		if l := r.bound(); l != nil {
-			l.AckRecords(b.Sid, last)
+			l.AckRecords(stream, sid, last)
 		}
 	})
 }
 
 // Result is the outcome of a call that returned.
 func (r *receiver) Result(res wire.Result) {
-	r.d.answer(r, res.CallID, func(want string) Outcome { return fromResult(res, want) })
+	read := fromResult
+	if r.isNeighbour() {
+		read = fromNeighbour
+	}
+	r.d.answer(r, res.CallID, func(want string) Outcome { return read(res, want) })
 }
 
 // CallError is the outcome of a call that did not return.
 func (r *receiver) CallError(e wire.CallError) {
+	if e.Error != nil && e.Error.Type == wire.ErrNotReceived && r.d.wantsAgain(e.CallID) {
+		r.d.sendAnew(r, e.CallID, r.d.table.Missed)
+		return
+	}
 	r.d.answer(r, e.CallID, func(string) Outcome { return fromError(e) })
+}
+
+func (r *receiver) isNeighbour() bool {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	return r.neighbour
+}
+
+// wantsAgain reports whether the last resume asked for a call in order to send it again.
+func (d *Dispatcher) wantsAgain(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pending[id]
+	return p != nil && p.again
 }
 
 // restore takes on the calls that an earlier daemon accepted and did not finish. A call whose

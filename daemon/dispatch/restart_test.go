@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/link"
 	"github.com/agentixd/agentixd/internal/await"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
@@ -23,8 +24,8 @@ func TestReconnect(t *testing.T) {
 		done := r.remote(t.Context(), Request{CallID: "c"})
 		awaitSent(t, l, "c")
 		l.set(0)
-		h.Disconnected(errors.New("cut"))
-		if got := h.Connected(wire.Health{}); !slices.Equal(got.CallIDs, []string{"c"}) {
+		h.Disconnected(nil, errors.New("cut"))
+		if got := h.Connected(link.Peer{}); !slices.Equal(got.CallIDs, []string{"c"}) {
 			t.Errorf("resume %+v", got)
 		}
 		l.set(2)
@@ -46,7 +47,7 @@ func TestReconnect(t *testing.T) {
 		l.mu.Lock()
 		l.refuse = nil
 		l.mu.Unlock()
-		if got := h.Connected(wire.Health{}); len(got.CallIDs) != 0 {
+		if got := h.Connected(link.Peer{}); len(got.CallIDs) != 0 {
 			t.Errorf("resume %+v", got)
 		}
 		l.set(2)
@@ -75,9 +76,9 @@ func TestReconnect(t *testing.T) {
 		await.True(t, func() bool { ids, _, _ := l.seen(); return len(ids) == 1 }, "the call")
 		cancel(errors.New("gone"))
 		<-done
-		h.Disconnected(errors.New("cut"))
+		h.Disconnected(nil, errors.New("cut"))
 		ids, _, _ := l.seen()
-		if got := h.Connected(wire.Health{}); !slices.Equal(got.Cancel, ids) {
+		if got := h.Connected(link.Peer{}); !slices.Equal(got.Cancel, ids) {
 			t.Errorf("resume %+v, want cancel of %v", got, ids)
 		}
 		r.clock.Advance(10 * time.Second) // no answer
@@ -180,7 +181,7 @@ func TestRestart(t *testing.T) {
 	if a := <-r.remote(ctx, Request{CallID: "large"}); a.err != nil || a.outcome.Error.Type != wire.ErrResultUnavailable {
 		t.Errorf("large: %+v, %v", a.outcome, a.err)
 	}
-	if got := h2.Connected(wire.Health{}); !slices.Equal(got.CallIDs, []string{"open"}) {
+	if got := h2.Connected(link.Peer{}); !slices.Equal(got.CallIDs, []string{"open"}) {
 		t.Errorf("resume %+v", got)
 	}
 	joined := r.remote(ctx, Request{CallID: "open", Args: "[1]"})
@@ -206,7 +207,7 @@ func TestRestartTellsTheEndOnce(t *testing.T) {
 	<-done
 	r.open()
 	_, h := r.sandbox("box")
-	h.Connected(wire.Health{})
+	h.Connected(link.Peer{})
 	h.Result(jsonResult("c", "1"))
 	await.True(t, func() bool { return len(r.openCalls()) == 0 }, "the end of the call")
 	if diff := cmp.Diff(r.callEvents("box"), []string{"c ACCEPTED ", "c FINISHED "}); diff != "" {

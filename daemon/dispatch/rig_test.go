@@ -26,6 +26,7 @@ type fakeLink struct {
 	full     func() // if set, TryCallIn finds no room
 	waiting  int    // callers in WaitSession
 	refuse   error
+	peer     link.Peer
 	calls    []wire.Call
 	cancels  []string
 	acks     []string
@@ -48,6 +49,12 @@ func (l *fakeLink) Session() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session
+}
+
+func (l *fakeLink) PeerIn(session uint64) (link.Peer, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peer, session == l.session && session != 0
 }
 
 func (l *fakeLink) WaitSession(ctx context.Context, ended uint64) (uint64, error) {
@@ -105,10 +112,10 @@ func (l *fakeLink) AckResult(id string) {
 	l.acks = append(l.acks, id)
 }
 
-func (l *fakeLink) AckRecords(sid string, seq uint64) {
+func (l *fakeLink) AckRecords(stream, sid string, seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.recorded[sid] = max(l.recorded[sid], seq)
+	l.recorded[stream+sid] = max(l.recorded[stream+sid], seq)
 }
 
 // awaited reports whether a call waits for another session.
@@ -236,7 +243,7 @@ func (r *rig) sandbox(id string) (*fakeLink, link.Handler) {
 	r.mu.Unlock()
 	h := r.d.Handler(id)
 	h.(*receiver).bind(l)
-	h.Connected(wire.Health{Ready: true})
+	h.Connected(l.peer)
 	return l, h
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentixd/agentixd/daemon/calls"
 	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/link"
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
@@ -124,6 +125,12 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 	if session == 0 {
 		return errs.New(errs.Unavailable, errs.RuntimeUnavailable, "no connection to the runtime of sandbox %s just now", sandbox).WithRetry(time.Second)
 	}
+	peer, _ := l.PeerIn(session)
+	if peer.Neighbour {
+		if p.call, err = pickled(p.call); err != nil {
+			return err
+		}
+	}
 	now := d.opts.Clock.Now()
 	row := store.CallRow{ID: id, Sandbox: sandbox, RequestHash: []byte(p.request.Hash), Callable: p.callable, Accepted: now}
 	if !written {
@@ -139,7 +146,9 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 	timeout := c.timeout
 	if timeout > 0 {
 		p.deadline = now.Add(timeout)
-		timeout += timeoutSlack
+		if !peer.Neighbour {
+			timeout += timeoutSlack
+		}
 	}
 	d.mu.Lock()
 	effect := d.table.Accept(now, id, timeout)
@@ -147,7 +156,7 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 	d.apply(p, effect)
 	sent, ended := false, uint64(0)
 	if p.bytes <= inlineBytes {
-		sent = d.send(p, func(c *wire.Call) (bool, error) {
+		sent = d.send(p, l, session, func(c *wire.Call) (bool, error) {
 			queued, err := l.TryCallIn(session, c)
 			if err != nil {
 				ended = session
@@ -185,20 +194,25 @@ func (d *Dispatcher) inject(point, id string) {
 
 // send hands the call to a connection by way of f. False means that it surely was not sent
 // and still has to be.
-func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
+func (d *Dispatcher) send(p *pending, l Link, session uint64, f func(*wire.Call) (bool, error)) bool {
 	id := p.request.ID
-	call := *p.call
-	now := d.opts.Clock.Now()
-	if !p.deadline.IsZero() {
-		call.TimeoutMS = max(1, (p.deadline.Sub(now) + time.Millisecond - 1).Milliseconds())
+	peer, known := l.PeerIn(session)
+	if !known { // it has ended
+		return false
+	}
+	call, err := d.callFor(p, peer)
+	if err != nil {
+		d.end(p, failed(id, wire.ErrArgumentsInvalid, "%v", err))
+		return true
 	}
 	d.mu.Lock()
 	ours := d.table.Send(id)
+	p.life = peer.Life
 	d.mu.Unlock()
 	if !ours {
 		return true // over before it was sent
 	}
-	sent, err := f(&call)
+	sent, err := f(call)
 	var limit *errs.Error
 	switch {
 	case err == nil && sent:
@@ -219,6 +233,19 @@ func (d *Dispatcher) send(p *pending, f func(*wire.Call) (bool, error)) bool {
 	return true
 }
 
+// callFor is the call as this runtime takes it. An error is about its arguments.
+func (d *Dispatcher) callFor(p *pending, peer link.Peer) (*wire.Call, error) {
+	now := d.opts.Clock.Now()
+	if peer.Neighbour {
+		return neighbourCall(p.call, now)
+	}
+	call := *p.call
+	if !p.deadline.IsZero() {
+		call.TimeoutMS = max(1, (p.deadline.Sub(now) + time.Millisecond - 1).Milliseconds())
+	}
+	return &call, nil
+}
+
 // sendLater sends a call as soon as there is a connection other than ended; it ends with the
 // call.
 func (d *Dispatcher) sendLater(p *pending, ended uint64) {
@@ -229,7 +256,7 @@ func (d *Dispatcher) sendLater(p *pending, ended uint64) {
 			return
 		}
 		session, err := l.WaitSession(p.ctx, ended)
-		if err != nil || d.send(p, func(c *wire.Call) (bool, error) { return true, l.CallIn(p.ctx, session, c) }) {
+		if err != nil || d.send(p, l, session, func(c *wire.Call) (bool, error) { return true, l.CallIn(p.ctx, session, c) }) {
 			return
 		}
 		ended = session

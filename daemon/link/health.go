@@ -7,42 +7,130 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-const maxHealthBytes = 65536 // 64 KiB: the body of GET /health
+// Foreign is what it takes to talk to a runtime that someone else runs. It may be a
+// neighbour's or one of ours, and may change from one to the other: it is asked before each
+// connection.
+type Foreign struct {
+	Host          string // for the HTTP requests
+	Authorization string // header of the HTTP requests, a secret; empty = none
+	// Tag tells the calls of this sandbox from those of others on the same runtime. It stays
+	// the same as long as the sandbox lives, over restarts of the daemon.
+	Tag string
+}
 
-// Health asks a runtime over a connection of its own for its health. Without token, a
-// runtime tells only its status and version.
+func (f *Foreign) host() string {
+	if f == nil || f.Host == "" {
+		return "runtime"
+	}
+	return f.Host
+}
+
+func (f *Foreign) header() http.Header {
+	h := http.Header{}
+	if f != nil && f.Authorization != "" {
+		h.Set("Authorization", f.Authorization)
+	}
+	return h
+}
+
+const (
+	maxHealthBytes        = 65536 // 64 KiB: body of GET /health
+	maxHealthCapabilities = 64
+)
+
+// whoIsThere finds out what kind of runtime listens. Without Foreign it is one of ours.
+func (l *Link) whoIsThere(ctx context.Context) (Peer, error) {
+	if l.opts.Foreign == nil {
+		return Peer{Health: wire.Health{Status: "ok", Runtime: "agentix-runtime", Protocol: 1}}, nil
+	}
+	h, err := l.askHealth(ctx)
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{Health: h, Neighbour: !ours(h)}, nil
+}
+
+// ours reports whether a runtime can all that our side of the wire counts on. One that tells
+// no capabilities, or too few, is spoken to as the public protocol says.
+func ours(h wire.Health) bool {
+	for _, c := range []string{wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck} {
+		if !slices.Contains(h.Capabilities, c) {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *Link) askHealth(ctx context.Context) (wire.Health, error) {
+	body, err := getHealth(ctx, l.opts.Dial, l.opts.Foreign.host(), l.opts.Foreign.header())
+	if err != nil {
+		return wire.Health{}, err
+	}
+	return decodeHealth(body)
+}
+
+// Health asks one of our runtimes over a connection of its own for its health. Without
+// token, it tells only its status and version.
 func Health(ctx context.Context, dial func(context.Context) (net.Conn, error), token string) (wire.Health, error) {
+	header := http.Header{}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
 	var h wire.Health
+	body, err := getHealth(ctx, dial, "runtime", header)
+	if err == nil && json.Unmarshal(body, &h) != nil {
+		err = violation("health is not its JSON object")
+	}
+	return h, err
+}
+
+func getHealth(ctx context.Context, dial func(context.Context) (net.Conn, error), host string, header http.Header) ([]byte, error) {
 	client := httpClient(dial)
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://runtime/health", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/health", http.NoBody)
 	if err != nil {
-		return h, fmt.Errorf("get health: %w", err)
+		return nil, fmt.Errorf("get health: %w", err)
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
+	req.Header = header
 	resp, err := client.Do(req)
 	if err != nil {
-		return h, fmt.Errorf("get health: %w", err)
+		return nil, fmt.Errorf("get health: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return h, fmt.Errorf("get health: status %d", resp.StatusCode)
+		return nil, fmt.Errorf("get health: status %d", resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes+1))
 	if err != nil {
-		return h, fmt.Errorf("get health: %w", err)
+		return nil, fmt.Errorf("get health: %w", err)
 	}
 	if len(body) > maxHealthBytes {
-		return h, violation("health over %d bytes", maxHealthBytes)
+		return nil, violation("health over %d bytes", maxHealthBytes)
 	}
-	if err := json.Unmarshal(body, &h); err != nil {
-		return h, violation("health is not its JSON object")
+	return body, nil
+}
+
+// decodeHealth reads the body of GET /health. A neighbour's may have keys of our names that
+// mean something else.
+func decodeHealth(body []byte) (h wire.Health, err error) {
+	var told map[string]json.RawMessage
+	if err := json.Unmarshal(body, &told); err != nil {
+		return h, violation("no JSON object")
+	}
+	if json.Unmarshal(told["version"], &h.Version) != nil {
+		return h, violation("no version in it")
+	}
+	h.Status, h.Version = "ok", cut(h.Version, 64)
+	var capabilities []string
+	if json.Unmarshal(told["capabilities"], &capabilities) == nil {
+		for _, c := range capabilities[:min(len(capabilities), maxHealthCapabilities)] {
+			h.Capabilities = append(h.Capabilities, cut(c, 64))
+		}
 	}
 	return h, nil
 }

@@ -25,6 +25,7 @@ type Options struct {
 	Dial    func(context.Context) (net.Conn, error) // opens one connection to the runtime
 	Token   string                                  // the runtime's token; empty = none
 	Epoch   int64                                   // grows with every start of the daemon
+	Foreign *Foreign                                // for a runtime that someone else runs; nil = it is ours
 	Handler Handler
 	Logger  *slog.Logger // default: discard
 	Clock   clock.Clock  // default: the system's
@@ -35,26 +36,47 @@ type Options struct {
 type Handler interface {
 	// Connected is called after every connect, before anything else of that connection; what it
 	// returns is sent before any call.
-	Connected(h wire.Health) Resume
+	Connected(p Peer) Resume
 	// Records is called for each batch. AckRecords later frees it in the runtime.
 	Records(b wire.Batch)
 	// Result and CallError are outcomes of calls; the id may be one that is not ours.
 	Result(r wire.Result)
 	CallError(e wire.CallError)
-	// Disconnected is the last call of a connection.
-	Disconnected(err error)
+	// Disconnected is the last call of a connection. Of the calls that were queued on it, those
+	// named surely did not leave.
+	Disconnected(unsent []string, err error)
+}
+
+// Peer is the runtime at the other end of a connection.
+type Peer struct {
+	Health wire.Health
+	// Neighbour tells that it speaks the public protocol only: no fence, one encoding, streams
+	// of its own.
+	Neighbour bool
+	// Life names the life of one of our runtimes: it remembers the id of every call that it
+	// got in that life. Empty for a neighbour.
+	Life string
 }
 
 // Binder is a Handler that wants to know its Link: New calls Bind once.
 type Binder interface{ Bind(l *Link) }
 
-// Resume says where to go on after a reconnect: with the record stream Sid after SinceSeq,
-// with the calls whose outcome is still awaited, and with those to cancel then.
+// Resume says where to go on after a reconnect.
 type Resume struct {
-	Sid      string
-	SinceSeq uint64
-	CallIDs  []string
-	Cancel   []string
+	// Streams is how far each stream of records was taken, by name: "" for ours, the
+	// namespace for a neighbour's.
+	Streams map[string]Position
+	CallIDs []string // calls whose outcome is still awaited
+	// Again are those of them that would be sent again if the runtime never got them, which it
+	// then tells as wire.ErrNotReceived. Only for one of ours in the life they were sent to.
+	Again  []string
+	Cancel []string // calls to cancel then
+}
+
+// Position is how far one stream was taken: up to record Seq of sender Sid.
+type Position struct {
+	Sid string
+	Seq uint64
 }
 
 // Link is the connection to one runtime. Its methods may be called from any goroutine.
@@ -62,10 +84,13 @@ type Link struct {
 	opts    Options
 	timing  timing
 	ignored atomic.Uint64
+	probed  bool // a neighbour's worker has answered; of Run alone
+	python  string
 
 	mu      sync.Mutex
 	session *session // nil while disconnected
 	number  uint64   // of the session
+	peer    Peer     // of the newest session
 	health  wire.Health
 	lastErr error
 	changed chan struct{} // closed at each change of the above
@@ -136,7 +161,11 @@ func (l *Link) wait(ctx context.Context, d time.Duration) bool {
 // connectOnce connects and serves one connection until it ends.
 func (l *Link) connectOnce(ctx context.Context) error {
 	dialCtx, cancel := context.WithTimeoutCause(ctx, l.timing.handshake, errors.New("the runtime did not answer in time"))
-	s, err := dialSession(dialCtx, l)
+	p, err := l.whoIsThere(dialCtx)
+	var s *session
+	if err == nil {
+		s, err = dialSession(dialCtx, l, p)
+	}
 	cancel()
 	if err != nil {
 		return fmt.Errorf("connect to runtime: %w", err)
@@ -147,7 +176,11 @@ func (l *Link) connectOnce(ctx context.Context) error {
 		s.fail(errors.New("the runtime did not finish the handshake in time"))
 	})
 	defer stopLate()
-	h, err := l.handshake(s)
+	if p.Neighbour {
+		err = s.neighbour.join(s)
+	} else {
+		p, err = l.handshake(s, p)
+	}
 	if err == nil && !stopLate() {
 		err = errors.New("the runtime did not finish the handshake in time")
 	}
@@ -155,100 +188,74 @@ func (l *Link) connectOnce(ctx context.Context) error {
 		s.close(err)
 		return fmt.Errorf("connect to runtime: %w", s.err)
 	}
-	return l.serve(s, h)
-}
-
-// handshake joins both namespaces and waits until the runtime is ready on each.
-func (l *Link) handshake(s *session) (wire.Health, error) {
-	h := wire.Health{Status: "ok", Runtime: "agentix-runtime", Protocol: 1}
-	joined := map[string]bool{}
-	ready := map[string]bool{}
-	auth := wire.Auth{
-		Token: l.opts.Token, Role: wire.RoleDaemon, Epoch: l.opts.Epoch,
-		Capabilities: []string{wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck, wire.CapBaggage},
-	}
-	for len(ready) < 2 {
-		i, ok := s.in.get()
-		if !ok {
-			return h, s.err
-		}
-		switch i.kind {
-		case packetOpen:
-			for _, namespace := range []string{wire.NamespaceRPC, wire.NamespaceLog} {
-				p, err := connectPacket(namespace, auth)
-				if err != nil {
-					return h, err
-				}
-				s.out.pushControl(p)
-			}
-		case packetConnect:
-			if joined[i.namespace] || (i.namespace != wire.NamespaceRPC && i.namespace != wire.NamespaceLog) {
-				return h, violation("CONNECT of namespace %s that was not asked for", quote(i.namespace))
-			}
-			joined[i.namespace] = true
-		case packetConnectError:
-			return h, fmt.Errorf("the runtime refused namespace %s: %s", quote(i.namespace), connectErrorText(i.data))
-		case packetDisconnect:
-			return h, fmt.Errorf("the runtime disconnected namespace %s", quote(i.namespace))
-		default:
-			if !joined[i.namespace] {
-				return h, violation("an event on namespace %s before its CONNECT", quote(i.namespace))
-			}
-			if i.event == wire.EventRecords {
-				return h, violation("records before they were asked for")
-			}
-			if i.event != wire.EventReady {
-				continue // an outcome of a call of an older session
-			}
-			r, err := decodeReady(i.data)
-			if err != nil {
-				return h, err
-			}
-			ready[i.namespace] = true
-			if i.namespace == wire.NamespaceRPC {
-				h.Ready, h.Error, h.Python = r.WorkerOK, r.Error, r.Python
-			}
-		}
-	}
-	return h, nil
+	return l.serve(s, p)
 }
 
 // serve hands the connection's events to the Handler until it ends.
-func (l *Link) serve(s *session, h wire.Health) error {
-	handler := l.opts.Handler
-	err := l.resume(s, handler.Connected(h))
+func (l *Link) serve(s *session, p Peer) error {
+	handler, handle := l.opts.Handler, l.handle
+	r := handler.Connected(p)
+	var err error
+	if n := s.neighbour; n != nil {
+		handle = n.handle
+		p.Health.Ready, p.Health.Python = l.probed, l.python
+		err = n.begin(s, r)
+	} else {
+		err = l.resume(s, r)
+	}
 	if err != nil {
 		s.fail(err)
 	} else {
-		l.publish(s, h)
-		l.opts.Logger.Debug("runtime connected")
+		l.publish(s, p)
+		l.opts.Logger.Debug("runtime connected", "neighbour", p.Neighbour)
 	}
 	for {
 		i, ok := s.in.get()
 		if !ok {
 			break
 		}
-		if err := l.handle(s, i); err != nil {
+		if err := handle(s, i); err != nil {
 			s.fail(err)
 			break
 		}
 	}
 	s.close(errors.New("the connection ended"))
-	l.publish(nil, wire.Health{})
-	handler.Disconnected(s.err)
+	if s.neighbour != nil {
+		s.neighbour.end()
+	}
+	l.publish(nil, Peer{})
+	handler.Disconnected(s.out.unsent(), s.err)
 	return s.err
 }
 
-// resume queues what has to go first on a connection.
+// resume queues what has to go first on a connection to one of our runtimes.
 func (l *Link) resume(s *session, r Resume) error {
-	payload, err := wire.Marshal(wire.StreamResume{Sid: r.Sid, SinceSeq: r.SinceSeq})
+	at := r.Streams[""]
+	payload, err := wire.Marshal(wire.StreamResume{Sid: at.Sid, SinceSeq: at.Seq})
 	if err != nil {
 		return fmt.Errorf("encode resume: %w", err)
 	}
 	s.out.pushControl(outbound{text: headerStreamResume, binary: payload})
-	for ids := r.CallIDs; len(ids) > 0; {
+	fence := wire.Resume{Fence: true, Epoch: l.opts.Epoch}
+	if err := s.resumeCalls(fence, r.CallIDs); err != nil {
+		return err
+	}
+	fence.Again = true
+	if err := s.resumeCalls(fence, r.Again); err != nil {
+		return err
+	}
+	for _, id := range r.Cancel {
+		s.sendRef(headerCancel, id)
+	}
+	return nil
+}
+
+// resumeCalls asks for the outcomes of ids, in as many events as it takes.
+func (s *session) resumeCalls(r wire.Resume, ids []string) error {
+	for len(ids) > 0 {
 		n := min(len(ids), wire.MaxCallIDs)
-		payload, err := wire.Marshal(wire.Resume{CallIDs: ids[:n], Fence: true, Epoch: l.opts.Epoch})
+		r.CallIDs = ids[:n]
+		payload, err := wire.Marshal(r)
 		if err != nil {
 			return fmt.Errorf("encode resume: %w", err)
 		}
@@ -257,13 +264,10 @@ func (l *Link) resume(s *session, r Resume) error {
 		}
 		ids = ids[n:]
 	}
-	for _, id := range r.Cancel {
-		s.sendRef(headerCancel, id)
-	}
 	return nil
 }
 
-// handle takes one packet of an established connection.
+// handle takes one packet of an established connection to one of our runtimes.
 func (l *Link) handle(s *session, i inbound) error {
 	switch i.kind {
 	case packetEvent:

@@ -106,7 +106,7 @@ func TestReconnectResumes(t *testing.T) {
 			p.idle()
 		}
 	})
-	h := &recorder{resume: Resume{Sid: "abc", SinceSeq: 41, CallIDs: []string{"x", "y"}}}
+	h := &recorder{resume: Resume{Streams: map[string]Position{"": {Sid: "abc", Seq: 41}}, CallIDs: []string{"x", "y"}}}
 	link := start(t, l, h, nil)
 	for range 2 {
 		if diff := cmp.Diff(<-streams, wire.StreamResume{Sid: "abc", SinceSeq: 41}); diff != "" {
@@ -134,7 +134,7 @@ func TestCallWhileDownIsUnavailable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	link.Cancel("c")
-	link.AckRecords("s", 1) // lost, not blocked
+	link.AckRecords("", "s", 1) // lost, not blocked
 }
 
 func TestWaitReady(t *testing.T) {
@@ -274,7 +274,7 @@ func TestAckRecordsCoalesces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range uint64(1000) {
-		link.AckRecords("stream", seq+1)
+		link.AckRecords("", "stream", seq+1)
 	}
 	last := uint64(0)
 	for last != 1000 {

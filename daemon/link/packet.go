@@ -34,6 +34,7 @@ const (
 	packetConnectError                   // Socket.IO CONNECT_ERROR; data is its JSON or empty
 	packetDisconnect                     // Socket.IO DISCONNECT
 	packetEvent                          // Socket.IO event with one attachment, which follows
+	packetTick                           // not of the peer: something is due
 	packetSkip                           // an event or ack that is not ours; its attachments follow and are dropped
 )
 

@@ -94,8 +94,9 @@ func (p *peer) request() *http.Request {
 	return req
 }
 
-func (p *peer) upgrade() {
-	req := p.request()
+func (p *peer) upgrade() { p.accept(p.request()) }
+
+func (p *peer) accept(req *http.Request) {
 	sum := sha1.Sum([]byte(req.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	p.write(fmt.Appendf(nil, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(sum[:])))
@@ -209,6 +210,8 @@ type recorder struct {
 	mu           sync.Mutex
 	resume       Resume
 	connected    int
+	peer         Peer
+	unsent       []string
 	disconnected []error
 	batches      []wire.Batch
 	results      []wire.Result
@@ -216,10 +219,11 @@ type recorder struct {
 	gate         chan struct{} // if not nil, Records waits for it
 }
 
-func (r *recorder) Connected(wire.Health) Resume {
+func (r *recorder) Connected(p Peer) Resume {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.connected++
+	r.peer = p
 	return r.resume
 }
 
@@ -244,9 +248,10 @@ func (r *recorder) CallError(e wire.CallError) {
 	r.errors = append(r.errors, e)
 }
 
-func (r *recorder) Disconnected(err error) {
+func (r *recorder) Disconnected(unsent []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unsent = append(r.unsent, unsent...)
 	r.disconnected = append(r.disconnected, err)
 }
 

@@ -19,6 +19,7 @@ type inbound struct {
 	namespace string
 	event     string
 	data      []byte
+	cut       bool // data is only the beginning of an attachment over its limit
 }
 
 // size is what an item counts against maxInboxBytes.
@@ -103,6 +104,7 @@ func (q *inbox) close() {
 type outbound struct {
 	text   []byte
 	binary []byte
+	callID string // of the call that it is, if it is one
 }
 
 func (o outbound) size() int { return len(o.text) + len(o.binary) }
@@ -115,13 +117,14 @@ type outbox struct {
 	bytes   int // of items and of what the writer took and has not written yet
 	control int // bytes of queued control events
 	pong    bool
-	ackSid  string
-	ackSeq  uint64
+	acks    map[string]Position // what may be acked, by stream
+	senders map[string]string   // of a neighbour's streams, by stream: only they are acked
 	closed  bool
+	left    []string // calls that were queued when it was closed
 }
 
 func newOutbox() *outbox {
-	q := &outbox{}
+	q := &outbox{acks: map[string]Position{}}
 	q.cond.L = &q.mu
 	return q
 }
@@ -185,37 +188,53 @@ func (q *outbox) pushPong() {
 	q.cond.Broadcast()
 }
 
-// setAck notes what may be acked; a later ack of the same stream replaces an earlier one.
-func (q *outbox) setAck(sid string, seq uint64) {
+// setAck notes what may be acked; a later ack of the same sender replaces an earlier one.
+func (q *outbox) setAck(stream string, at Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ackSid == sid && seq <= q.ackSeq {
+	if known, ok := q.acks[stream]; ok && known.Sid == at.Sid && at.Seq <= known.Seq {
 		return
 	}
-	q.ackSid, q.ackSeq = sid, seq
+	if q.senders != nil && q.senders[stream] != at.Sid {
+		return // without a name of the sender in it, it would free records of the one that is there now
+	}
+	q.acks[stream] = at
 	q.cond.Broadcast()
+}
+
+// setSender notes who sends a neighbour's stream now.
+func (q *outbox) setSender(stream, sid string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.senders == nil {
+		q.senders = map[string]string{}
+	}
+	q.senders[stream] = sid
+	delete(q.acks, stream)
 }
 
 // work is what the writer takes at a time.
 type work struct {
-	pong   bool
-	items  []outbound
-	ackSid string
-	ackSeq uint64
+	pong  bool
+	items []outbound
+	acks  map[string]Position
 }
 
 // take waits for work; false means that the connection ended.
 func (q *outbox) take() (work, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.items) == 0 && !q.pong && q.ackSid == "" && !q.closed {
+	for len(q.items) == 0 && !q.pong && len(q.acks) == 0 && !q.closed {
 		q.cond.Wait()
 	}
 	if q.closed {
 		return work{}, false
 	}
-	w := work{pong: q.pong, items: q.items, ackSid: q.ackSid, ackSeq: q.ackSeq}
-	q.items, q.pong, q.ackSid, q.ackSeq, q.control = nil, false, "", 0, 0
+	w := work{pong: q.pong, items: q.items}
+	if len(q.acks) > 0 {
+		w.acks, q.acks = q.acks, map[string]Position{}
+	}
+	q.items, q.pong, q.control = nil, false, 0
 	return w, true
 }
 
@@ -239,7 +258,32 @@ func (q *outbox) written(n int) {
 func (q *outbox) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closed = true
-	q.items = nil
+	if !q.closed {
+		q.closed = true
+		q.leave(q.items)
+		q.items = nil
+	}
 	q.cond.Broadcast()
+}
+
+// putBack takes what the writer did not begin to write.
+func (q *outbox) putBack(items []outbound) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leave(items)
+}
+
+func (q *outbox) leave(items []outbound) {
+	for _, o := range items {
+		if o.callID != "" {
+			q.left = append(q.left, o.callID)
+		}
+	}
+}
+
+// unsent are the calls that were queued and surely did not leave, once the writer has ended.
+func (q *outbox) unsent() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left
 }

@@ -81,6 +81,9 @@ func clampMillis(ms float64, least, most time.Duration) time.Duration {
 // message may not.
 func (s *session) readAttachments(p packet) error {
 	limit := attachmentLimit(p.namespace, p.event)
+	if s.neighbour != nil {
+		limit = neighbourLimit(p.namespace)
+	}
 	if p.kind == packetSkip || limit == 0 {
 		for range p.attachments {
 			if err := s.readBinary(wire.MaxMessageBytes, nil); err != nil {
@@ -89,11 +92,14 @@ func (s *session) readAttachments(p packet) error {
 		}
 		return s.charge()
 	}
-	var data []byte
-	if err := s.readBinary(limit, &data); err != nil {
+	i := inbound{kind: packetEvent, namespace: p.namespace, event: p.event}
+	if err := s.readBinary(limit, &i.data); err != nil {
 		return err
 	}
-	return s.deliver(inbound{kind: packetEvent, namespace: p.namespace, event: p.event, data: data})
+	if s.neighbour != nil && len(i.data) > limit {
+		i.data, i.cut = append([]byte(nil), i.data[:headBytes]...), true
+	}
+	return s.deliver(i)
 }
 
 // readBinary reads the next binary frame into data, or drops it if data is nil.
@@ -122,6 +128,9 @@ func (s *session) readBinary(limit int, data *[]byte) error {
 			return s.discard(r, limit)
 		}
 		*data, err = s.readAll(r, limit)
+		if s.neighbour != nil && len(*data) > limit && limit < wire.MaxMessageBytes { // one event too large, not a broken peer
+			return s.discard(r, wire.MaxMessageBytes-len(*data))
+		}
 		return err
 	}
 }
@@ -154,7 +163,7 @@ func (s *session) readAll(r io.Reader, limit int) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		s.messageBytes.Store(int64(len(buf)))
 		if len(buf) > limit {
-			return nil, violation("a message over its limit of %d bytes", limit)
+			return buf, violation("a message over its limit of %d bytes", limit)
 		}
 		if errors.Is(err, io.EOF) {
 			return buf, nil

@@ -10,11 +10,12 @@ import (
 )
 
 // publish makes s the session that calls use; nil = none.
-func (l *Link) publish(s *session, h wire.Health) {
+func (l *Link) publish(s *session, p Peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.session, l.health = s, h
+	l.session, l.health = s, p.Health
 	if s != nil {
+		l.peer = p
 		l.number++
 		l.lastErr = nil
 	}
@@ -48,6 +49,14 @@ func (l *Link) Session() uint64 {
 		return 0
 	}
 	return l.number
+}
+
+// PeerIn is the runtime at the other end of the connection with this number, which is or was
+// the newest one.
+func (l *Link) PeerIn(session uint64) (Peer, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peer, session == l.number && session != 0
 }
 
 // Ignored is how many packets without a meaning for us the runtime has sent.

@@ -14,8 +14,12 @@ var (
 	headerCancel       = eventHeader(wire.NamespaceRPC, wire.EventCancel)
 	headerAck          = eventHeader(wire.NamespaceRPC, wire.EventAck)
 	headerResume       = eventHeader(wire.NamespaceRPC, wire.EventResume)
-	headerStreamAck    = eventHeader(wire.NamespaceLog, wire.EventStreamAck)
 	headerStreamResume = eventHeader(wire.NamespaceLog, wire.EventStreamResume)
+	headersStreamAck   = map[string][]byte{ // by stream
+		"":                  eventHeader(wire.NamespaceLog, wire.EventStreamAck),
+		wire.NamespaceLog:   eventHeader(wire.NamespaceLog, wire.EventStreamAck),
+		wire.NamespaceTrace: eventHeader(wire.NamespaceTrace, wire.EventStreamAck),
+	}
 )
 
 // Call sends one call on whatever connection there is; see CallIn.
@@ -55,14 +59,16 @@ func (l *Link) prepare(number uint64, c *wire.Call) (*session, outbound, error) 
 	if s == nil {
 		return nil, outbound{}, unavailable("no connection to the runtime of sandbox %s", l.opts.Sandbox)
 	}
-	payload, err := wire.Marshal(c)
+	sent := *c
+	sent.CallID = s.outID(c.CallID)
+	payload, err := wire.Marshal(&sent)
 	if err != nil {
 		return nil, outbound{}, fmt.Errorf("encode call: %w", err)
 	}
 	if limit := s.maxPayload.Load(); int64(len(payload)) > limit {
 		return nil, outbound{}, errs.OverLimit("runtime_message_bytes", limit, int64(len(payload)))
 	}
-	return s, outbound{text: headerCall, binary: payload}, nil
+	return s, outbound{text: headerCall, binary: payload, callID: c.CallID}, nil
 }
 
 // Cancel asks the runtime to cancel a call. It never blocks, and is lost while disconnected.
@@ -79,18 +85,18 @@ func (l *Link) sendRef(header []byte, callID string) {
 }
 
 func (s *session) sendRef(header []byte, callID string) {
-	payload, err := wire.Marshal(wire.CallRef{CallID: callID})
+	payload, err := wire.Marshal(wire.CallRef{CallID: s.outID(callID)})
 	if err != nil {
 		return // a struct of one string always encodes
 	}
 	s.out.pushControl(outbound{text: header, binary: payload})
 }
 
-// AckRecords lets the runtime forget all records of stream sid up to seq. It never blocks,
-// and is lost while disconnected.
-func (l *Link) AckRecords(sid string, seq uint64) {
+// AckRecords lets the runtime forget all records of a stream and its sender sid up to seq. It
+// never blocks, and is lost while disconnected.
+func (l *Link) AckRecords(stream, sid string, seq uint64) {
 	if s := l.current(); s != nil && sid != "" {
-		s.out.setAck(sid, seq)
+		s.out.setAck(stream, Position{Sid: sid, Seq: seq})
 	}
 }
 

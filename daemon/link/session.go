@@ -26,6 +26,8 @@ type timing struct {
 	backoff   time.Duration // first pause before a reconnect
 	backoffTo time.Duration // longest pause
 	steady    time.Duration // a connection that lasted this long resets the pause
+	resume    time.Duration // to a neighbour: how long events of the connection before may be on their way
+	hold      time.Duration // from a neighbour: how long a record waits for those before it
 }
 
 var defaultTiming = timing{
@@ -37,6 +39,8 @@ var defaultTiming = timing{
 	backoff:   50 * time.Millisecond,
 	backoffTo: 2 * time.Second,
 	steady:    time.Second,
+	resume:    500 * time.Millisecond,
+	hold:      time.Second,
 }
 
 // What a peer may say about its heartbeat is brought into these bounds.
@@ -74,6 +78,7 @@ type session struct {
 	messageBytes atomic.Int64
 	nuisance     nuisance
 	ignored      *atomic.Uint64
+	neighbour    *neighbour // what a neighbour's runtime needs; nil for ours
 
 	failOnce  sync.Once
 	err       error // set before in is closed
@@ -83,8 +88,11 @@ type session struct {
 }
 
 // dialSession opens the WebSocket and starts the connection's goroutines; close ends them.
-func dialSession(ctx context.Context, l *Link) (*session, error) {
+func dialSession(ctx context.Context, l *Link, p Peer) (*session, error) {
 	s := &session{clock: l.opts.Clock, timing: l.timing, in: newInbox(), out: newOutbox(), ignored: &l.ignored}
+	if p.Neighbour {
+		s.neighbour = newNeighbour(l)
+	}
 	s.nuisance.left = nuisanceBurst
 	s.idleLimit.Store(int64(l.timing.handshake))
 	s.maxPayload.Store(wire.MaxMessageBytes)
@@ -96,8 +104,9 @@ func dialSession(ctx context.Context, l *Link) (*session, error) {
 		s.conn = newMeteredConn(c, s.clock.Now)
 		return s.conn, nil
 	})
-	ws, _, err := websocket.Dial(ctx, "ws://runtime/socket.io/?EIO=4&transport=websocket", &websocket.DialOptions{ //nolint:bodyclose // the body is the WebSocket
+	ws, _, err := websocket.Dial(ctx, "ws://"+l.opts.Foreign.host()+"/socket.io/?EIO=4&transport=websocket", &websocket.DialOptions{ //nolint:bodyclose // the body is the WebSocket
 		HTTPClient:      client,
+		HTTPHeader:      l.opts.Foreign.header(),
 		CompressionMode: websocket.CompressionDisabled,
 		OnPingReceived:  func(context.Context, []byte) bool { return s.chargeControl() },
 		OnPongReceived:  func(context.Context, []byte) { s.chargeControl() },

@@ -18,7 +18,8 @@ func (s *session) write() {
 		if !ok {
 			return
 		}
-		if err := s.writeWork(w); err != nil {
+		if err := s.writeWork(&w); err != nil {
+			s.out.putBack(w.items)
 			s.fail(fmt.Errorf("write to the runtime: %w", err))
 			return
 		}
@@ -27,30 +28,37 @@ func (s *session) write() {
 
 var pongFrame = []byte("3")
 
-func (s *session) writeWork(w work) error {
+// writeWork writes w; what it has begun to write is no longer in it then.
+func (s *session) writeWork(w *work) error {
 	s.conn.cork()
 	if w.pong {
 		if err := s.ws.Write(context.Background(), websocket.MessageText, pongFrame); err != nil {
 			return err
 		}
 	}
-	for n, o := range w.items {
-		if n > 0 && s.out.takePong() {
-			if err := s.ws.Write(context.Background(), websocket.MessageText, pongFrame); err != nil {
-				return err
-			}
-		}
+	for len(w.items) > 0 {
+		o := w.items[0]
+		w.items[0], w.items = outbound{}, w.items[1:]
 		if err := s.writeEvent(o); err != nil {
 			return err
 		}
 		s.out.written(o.size())
+		if len(w.items) > 0 && s.out.takePong() {
+			if err := s.ws.Write(context.Background(), websocket.MessageText, pongFrame); err != nil {
+				return err
+			}
+		}
 	}
-	if w.ackSid != "" {
-		payload, err := wire.Marshal(wire.StreamAck{Sid: w.ackSid, Seq: w.ackSeq})
+	for stream, at := range w.acks {
+		ack := wire.StreamAck{Seq: at.Seq}
+		if stream == "" { // the public protocol has no name of the sender here
+			ack.Sid = at.Sid
+		}
+		payload, err := wire.Marshal(ack)
 		if err != nil {
 			return err
 		}
-		if err := s.writeEvent(outbound{text: headerStreamAck, binary: payload}); err != nil {
+		if err := s.writeEvent(outbound{text: headersStreamAck[stream], binary: payload}); err != nil {
 			return err
 		}
 	}

@@ -72,11 +72,11 @@ func (limiting) EnforcesLimits() {}
 
 type receiver struct{}
 
-func (receiver) Connected(wire.Health) link.Resume { return link.Resume{} }
-func (receiver) Records(wire.Batch)                {}
-func (receiver) Result(wire.Result)                {}
-func (receiver) CallError(wire.CallError)          {}
-func (receiver) Disconnected(error)                {}
+func (receiver) Connected(link.Peer) link.Resume { return link.Resume{} }
+func (receiver) Records(wire.Batch)              {}
+func (receiver) Result(wire.Result)              {}
+func (receiver) CallError(wire.CallError)        {}
+func (receiver) Disconnected([]string, error)    {}
 
 // newRig starts a Manager with the real runtime.
 func newRig(t *testing.T, change ...func(*sandboxes.Options)) *rig {

@@ -34,6 +34,28 @@ func Fields(b []byte, visit func(key string, raw []byte)) error {
 	return nil
 }
 
+// Peek is Fields for a map of which only the beginning is there, or that is not well-formed:
+// it visits the members that are whole, up to the first that is not.
+func Peek(b []byte, visit func(key string, raw []byte)) {
+	t, rest, err := nextToken(b)
+	if err != nil || t.kind != tokenMap {
+		return
+	}
+	for range t.count {
+		key, afterKey, err := nextToken(rest)
+		if err != nil || key.kind != tokenStr && key.kind != tokenBin {
+			return
+		}
+		end, err := skip(afterKey)
+		if err != nil {
+			return
+		}
+		n := len(afterKey) - len(end)
+		visit(string(key.data), afterKey[:n:n])
+		rest = end
+	}
+}
+
 // skip returns what follows the value at the front of b.
 func skip(b []byte) ([]byte, error) {
 	for left := 1; left > 0; left-- {

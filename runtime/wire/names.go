@@ -52,6 +52,7 @@ const (
 	ErrArgumentsInvalid  = "ArgumentsInvalid" // own
 	ErrDeadlineExceeded  = "DeadlineExceeded" // own
 	ErrFenced            = "Fenced"           // own
+	ErrNotReceived       = "NotReceived"      // own: to a resume with `again`
 	ErrSandboxLost       = "SandboxLost"      // own, made by the daemon
 )
 

@@ -58,6 +58,9 @@ type Resume struct {
 	CallIDs []string `msgpack:"call_ids"`
 	Fence   bool     `msgpack:"fence,omitempty"`
 	Epoch   int64    `msgpack:"epoch,omitempty"`
+	// Again, with Fence: an unknown id is not tombstoned but answered with ErrNotReceived; its
+	// call may be sent again, and the id keeps it from running twice.
+	Again bool `msgpack:"again,omitempty"`
 }
 
 // Result is the outcome of a call that returned.
