@@ -4,6 +4,8 @@ package providers
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -72,6 +74,35 @@ type Spec struct {
 	Limits  Limits
 	// Token is the runtime's secret. It reaches the runtime over its standard input only.
 	Token string
+	// NeighbourSecret lets clients of the public protocol in, and is told as the token is;
+	// empty = none are let in.
+	NeighbourSecret string
+	// RuntimeURL is the runtime to join, with its secrets; only for engines that start none.
+	RuntimeURL string
+}
+
+// StdinLine is the first line of a runtime's standard input: its secrets.
+func (s Spec) StdinLine() ([]byte, error) {
+	line, err := json.Marshal(struct {
+		Token           string `json:"token"`
+		NeighbourSecret string `json:"neighbour_secret,omitempty"`
+	}{s.Token, s.NeighbourSecret})
+	if err != nil {
+		return nil, fmt.Errorf("encode token: %w", err)
+	}
+	return append(line, '\n'), nil
+}
+
+// Foreigner is a Handle of a runtime that someone else runs.
+type Foreigner interface {
+	// Foreign is what each request to it carries.
+	Foreign() Foreign
+}
+
+// Foreign is how a runtime of someone else is spoken to.
+type Foreign struct {
+	Host          string // Host header
+	Authorization string // Authorization header, a secret; empty = none
 }
 
 // Dir is a host directory that was opened and checked for the caller. A provider mounts

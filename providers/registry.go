@@ -21,7 +21,9 @@ type Config struct {
 	ContainerdAddress string
 	// InsecureProcessAsRoot lets the process provider run as root.
 	InsecureProcessAsRoot bool
-	Logger                *slog.Logger
+	// ExternalAllow are the address ranges and socket prefixes that the external provider may join.
+	ExternalAllow []string
+	Logger        *slog.Logger
 }
 
 // Constructor opens a provider. It fails with the reason if the engine cannot be used here.

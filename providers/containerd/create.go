@@ -36,6 +36,8 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 		return nil, errs.Invalid("sandbox_id", "must match %s", idPattern)
 	case spec.Image == "":
 		return nil, errs.Invalid("sandbox.image", "the containerd provider needs the name of an imported image")
+	case spec.RuntimeURL != "":
+		return nil, errs.New(errs.FailedPrecondition, errs.Unsupported, "the containerd provider starts runtimes and cannot join sandbox.runtime.url; leave it unset")
 	}
 	unlock, err := p.lock(ctx, spec.ID)
 	if err != nil {
@@ -93,7 +95,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := failpoint.Inject("create/afterContainer"); err != nil {
 		return err
 	}
-	token, err := newTokenPipe(dir, spec.Token)
+	token, err := newTokenPipe(dir, spec)
 	if err != nil {
 		return err
 	}

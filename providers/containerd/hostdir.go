@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -114,7 +113,7 @@ type tokenPipe struct {
 	file *os.File
 }
 
-func newTokenPipe(d hostDir, token string) (*tokenPipe, error) {
+func newTokenPipe(d hostDir, spec providers.Spec) (*tokenPipe, error) {
 	t := &tokenPipe{path: d.path(stdinName)}
 	if err := unix.Mkfifo(t.path, 0o600); err != nil {
 		return nil, fmt.Errorf("make token pipe: %w", err)
@@ -123,9 +122,9 @@ func newTokenPipe(d hostDir, token string) (*tokenPipe, error) {
 	if t.file, err = os.OpenFile(t.path, os.O_RDWR|unix.O_NONBLOCK, 0); err != nil {
 		return nil, fmt.Errorf("open token pipe: %w", err)
 	}
-	line, err := json.Marshal(map[string]string{"token": token})
+	line, err := spec.StdinLine()
 	if err == nil {
-		_, err = t.file.Write(append(line, '\n'))
+		_, err = t.file.Write(line)
 	}
 	if err != nil {
 		_ = t.file.Close()

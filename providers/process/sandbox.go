@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,9 +82,9 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 		return -1, errs.New(errs.FailedPrecondition, errs.StartFailed,
 			"the socket path %s is longer than %d bytes; use a shorter state directory", s.socket(), maxSocketPath)
 	}
-	token, err := json.Marshal(map[string]string{"token": spec.Token})
+	token, err := spec.StdinLine()
 	if err != nil {
-		return -1, fmt.Errorf("encode token: %w", err)
+		return -1, err
 	}
 	args := []string{p.cfg.RuntimePath, "--socket", s.socket(), "--token-stdin"}
 	if spec.Project != nil {
@@ -126,7 +125,7 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 		s.mu.Unlock()
 	}
 	if err == nil {
-		_, err = tokenPipe.Write(append(token, '\n'))
+		_, err = tokenPipe.Write(token)
 	}
 	if err != nil && !errors.Is(err, unix.EPIPE) { // a runtime that is gone already is an exit to watch for
 		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)

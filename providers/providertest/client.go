@@ -17,9 +17,12 @@ import (
 
 // info is what the stub tells about itself.
 type info struct {
-	Args       []string
-	Env        []string
-	Token      string
+	Args  []string
+	Env   []string
+	Token string
+
+	NeighbourSecret string `json:"neighbour_secret"`
+
 	Project    string
 	PID        int
 	Status     string

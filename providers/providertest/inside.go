@@ -15,10 +15,11 @@ import (
 
 // testToken: the token comes over standard input and is nowhere else (R11).
 func testToken(t *testing.T, s *suite) {
+	s.secret = "token-of-neighbours"
 	h := s.create(t, s.spec("secret"))
 	i := getInfo(t, h)
-	if i.Token != "token-of-secret" {
-		t.Errorf("token = %q", i.Token)
+	if i.Token != "token-of-secret" || i.NeighbourSecret != "token-of-neighbours" {
+		t.Errorf("token = %q, secret of neighbours = %q", i.Token, i.NeighbourSecret)
 	}
 	if all := strings.Join(append(i.Args, i.Env...), "\n"); strings.Contains(all, "token-of") {
 		t.Errorf("token in arguments or environment:\n%s", all)
@@ -27,7 +28,7 @@ func testToken(t *testing.T, s *suite) {
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // what vanishes meanwhile holds no token
 		}
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "token-of-secret") {
+		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "token-of-") {
 			t.Errorf("token in %s", path)
 		}
 		return nil

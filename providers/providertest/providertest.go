@@ -27,6 +27,10 @@ type Features struct {
 	Limits bool
 	// Isolated: a sandbox sees neither host nor neighbours.
 	Isolated bool
+	// Foreign, for an engine that joins runtimes which someone else started, makes one that
+	// runs the stub until the test ends, and returns its URL. What such an engine cannot do it
+	// refuses, and cases about what it does not have do not run.
+	Foreign func(t testing.TB, stub string) (url string)
 	// Kill kills the main process of a sandbox from outside with SIGKILL.
 	Kill func(t testing.TB, p providers.Provider, id string)
 }
@@ -34,7 +38,7 @@ type Features struct {
 // Run runs the whole contract.
 func Run(t *testing.T, f Features) {
 	stub := Stub(t)
-	for name, test := range map[string]func(*testing.T, *suite){
+	cases := map[string]func(*testing.T, *suite){
 		"CreateDialDelete":      testCreateDialDelete,
 		"Token":                 testToken,
 		"Environment":           testEnvironment,
@@ -53,9 +57,20 @@ func Run(t *testing.T, f Features) {
 		"ParallelCreates":       testParallelCreates,
 		"InsideView":            testInsideView,
 		"WatchEnds":             testWatchEnds,
-	} {
+		"RuntimeURL":            testRuntimeURL,
+	}
+	if f.Foreign != nil {
+		for _, name := range []string{
+			"Token", "Environment", "Project", "DeleteKillsEverything", "ExitReasons", "KilledByHand", "FailedStart", "Restart",
+			"ExitWhileClosed", "SocketReplaced", "InsideView",
+		} {
+			delete(cases, name)
+		}
+		cases["Joined"], cases["Unsupported"] = testJoined, testUnsupported
+	}
+	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &suite{Features: f, stub: stub, stateDir: shortTempDir(t)}
+			s := &suite{Features: f, t: t, stub: stub, stateDir: shortTempDir(t)}
 			s.p = f.New(t, s.stateDir, stub)
 			t.Cleanup(func() {
 				s.deleteAll(t)
@@ -70,13 +85,19 @@ func Run(t *testing.T, f Features) {
 
 type suite struct {
 	Features
+	t              *testing.T
 	stub, stateDir string
+	secret         string // for neighbours, of the next spec
 	p              providers.Provider
 }
 
 // spec is a sandbox that every provider can make.
 func (s *suite) spec(id string) providers.Spec {
-	return providers.Spec{ID: id, Image: s.Image, Token: "token-of-" + id}
+	spec := providers.Spec{ID: id, Image: s.Image, Token: "token-of-" + id, NeighbourSecret: s.secret}
+	if s.Foreign != nil {
+		spec.RuntimeURL = s.Foreign(s.t, s.stub)
+	}
+	return spec
 }
 
 func (s *suite) create(t testing.TB, spec providers.Spec) providers.Handle {

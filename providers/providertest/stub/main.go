@@ -42,17 +42,20 @@ func run() error {
 		<-time.After(time.Hour) // killed long before
 		return nil
 	}
-	token := ""
+	token, secret := "", ""
 	if *tokenStdin {
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		if err != nil {
 			return fmt.Errorf("read token: %w", err)
 		}
-		var t struct{ Token string }
+		var t struct {
+			Token           string
+			NeighbourSecret string `json:"neighbour_secret"`
+		}
 		if err := json.Unmarshal([]byte(line), &t); err != nil {
 			return fmt.Errorf("read token: %w", err)
 		}
-		token = t.Token
+		token, secret = t.Token, t.NeighbourSecret
 	}
 	if os.Getenv("STUB_FAIL") != "" {
 		return errors.New("asked to fail: " + os.Getenv("STUB_FAIL"))
@@ -62,7 +65,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	s := &stub{socket: *socket, project: *project, token: token}
+	s := &stub{socket: *socket, project: *project, token: token, secret: secret}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /info", s.info)
@@ -80,7 +83,7 @@ func run() error {
 	return server.Serve(l)
 }
 
-type stub struct{ socket, project, token string }
+type stub struct{ socket, project, token, secret string }
 
 func (s *stub) health(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"status":"ok","version":"stub","ready":true}`)
@@ -98,7 +101,7 @@ func (s *stub) info(w http.ResponseWriter, _ *http.Request) {
 	}
 	wd, _ := os.Getwd()
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"args": os.Args, "env": os.Environ(), "token": s.token, "project": s.project, "pid": os.Getpid(),
+		"args": os.Args, "env": os.Environ(), "token": s.token, "neighbour_secret": s.secret, "project": s.project, "pid": os.Getpid(),
 		"status": string(status), "hostname": host, "interfaces": ifaces, "cwd": wd,
 	})
 }
