@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/agentixd/agentixd/internal/clock"
 	"github.com/agentixd/agentixd/runtime/wire"
@@ -31,13 +32,22 @@ type Config struct {
 	Project       string   // directory first on the worker's import path
 	Python        string   // interpreter of the worker; "" = python3 from PATH
 	WorkerCommand []string // another worker, in foreign mode
-	Token         string   // what each connection must present; "" = open to all that reach the address
-	LogBuffer     int      // events kept for neighbours' hosts on /log; 0 = wire.MaxStreamRing
-	TraceBuffer   int      // the same on /trace
-	Init          bool     // reap orphans: for a process that is PID 1 or a child subreaper
-	Logger        *slog.Logger
-	Clock         clock.Clock
+	Token         string   // what our daemon must present
+	// NeighbourSecret is what hosts of the public protocol must present, as the password of
+	// HTTP Basic. With neither a token nor a secret all that reach the address are let in;
+	// with a token alone, no neighbour.
+	NeighbourSecret string
+	// PingInterval and PingTimeout are the heartbeat of Engine.IO; 0 = the defaults.
+	PingInterval, PingTimeout time.Duration
+	LogBuffer                 int  // events kept for neighbours' hosts on /log; 0 = wire.MaxStreamRing
+	TraceBuffer               int  // the same on /trace
+	Init                      bool // reap orphans: for a process that is PID 1 or a child subreaper
+	Logger                    *slog.Logger
+	Clock                     clock.Clock
 }
+
+// guarded reports whether a connection must present something.
+func (c *Config) guarded() bool { return c.Token != "" || c.NeighbourSecret != "" }
 
 // Validate fills in defaults and reports what is wrong.
 func (c *Config) Validate() error {
@@ -52,6 +62,15 @@ func (c *Config) Validate() error {
 	}
 	if c.TraceBuffer <= 0 {
 		c.TraceBuffer = wire.MaxStreamRing
+	}
+	if c.PingInterval == 0 {
+		c.PingInterval = pingInterval
+	}
+	if c.PingTimeout == 0 {
+		c.PingTimeout = max(pingTimeout, 2*c.PingInterval)
+	}
+	if c.PingInterval < 0 || c.PingTimeout <= c.PingInterval {
+		return fmt.Errorf("a ping timeout of %s is not longer than the interval of %s", c.PingTimeout, c.PingInterval)
 	}
 	if c.Socket == "" && c.Port == "" {
 		return errors.New("neither a socket nor a port to listen on")

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -21,8 +20,9 @@ func (r *Runtime) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", r.serveHealth)
 	mux.HandleFunc("POST /call", r.serveCall)
-	mux.Handle("/socket.io/", r.sio.server)
-	mux.Handle("/socket.io", r.sio.server)
+	sio := r.guardSocketIO(r.sio.server)
+	mux.Handle("/socket.io/", sio)
+	mux.Handle("/socket.io", sio)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := checkOrigin(req); err != nil {
 			http.Error(w, "foreign origin", http.StatusForbidden)
@@ -32,32 +32,9 @@ func (r *Runtime) handler() http.Handler {
 	})
 }
 
-// checkOrigin refuses pages of other origins: a browser on the machine may reach our port.
-// Only our own clients, which send no Origin, and a page served from this very address under
-// a name that cannot be rebound are let in.
-func checkOrigin(req *http.Request) error {
-	origins := req.Header.Values("Origin")
-	if len(origins) == 0 {
-		return nil
-	}
-	u, err := url.Parse(origins[0])
-	if err != nil || len(origins) > 1 || u.Host == "" || !strings.EqualFold(u.Host, req.Host) {
-		return errForeignOrigin
-	}
-	if host := u.Hostname(); net.ParseIP(host) == nil && !isLocalName(host) {
-		return errForeignOrigin
-	}
-	return nil
-}
-
-func (r *Runtime) authorized(req *http.Request) bool {
-	token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-	return r.cfg.Token == "" || ok && r.tokenOK(token)
-}
-
 func (r *Runtime) serveHealth(w http.ResponseWriter, req *http.Request) {
 	var body any = r.health()
-	if !r.authorized(req) {
+	if r.callerOf(req) == stranger {
 		body = struct {
 			Status  string `json:"status"`
 			Version string `json:"version"`
@@ -80,7 +57,8 @@ func (r *Runtime) health() wire.Health {
 const maxBody = wire.MaxMessageBytes + messageSlack
 
 func (r *Runtime) serveCall(w http.ResponseWriter, req *http.Request) {
-	if !r.authorized(req) {
+	if r.callerOf(req) == stranger {
+		w.Header().Set("WWW-Authenticate", `Basic realm="agentix-runtime"`)
 		writeMsgpack(w, http.StatusUnauthorized, failure(&wire.Error{Type: "Unauthorized", Message: "the token is missing or wrong"}))
 		return
 	}
@@ -112,7 +90,7 @@ func (r *Runtime) serveCall(w http.ResponseWriter, req *http.Request) {
 func (r *Runtime) runCall(w http.ResponseWriter, req *http.Request, call *wire.Call) {
 	wait, shown := waitBudget(req.Header.Values("Prefer"))
 	owner := calltable.Neighbour
-	if r.cfg.Token != "" {
+	if r.callerOf(req) == ourDaemon {
 		owner = calltable.Nobody
 	}
 	done := make(chan calltable.Outcome, 1)

@@ -47,7 +47,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	r := &Runtime{cfg: cfg, reaper: reaper.New(cfg.Init)}
 	foreign := len(cfg.WorkerCommand) > 0
-	r.hub = newHub(cfg.Token == "", cfg.LogBuffer, cfg.TraceBuffer)
+	r.hub = newHub(cfg.Token == "" || cfg.NeighbourSecret != "", cfg.LogBuffer, cfg.TraceBuffer)
 	r.calls = newCalls(r.hub, foreign, cfg.Clock)
 	r.plugins.opened, r.cursors = map[string]bool{}, map[string]cursor{}
 	var err error

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"crypto/subtle"
 	"errors"
 	"net/http"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zishang520/socket.io/parsers/engine/v3/packet"
 	"github.com/zishang520/socket.io/parsers/socket/v3/parser"
 	"github.com/zishang520/socket.io/servers/engine/v3"
 	"github.com/zishang520/socket.io/servers/engine/v3/transports"
@@ -50,8 +50,8 @@ type sioServer struct {
 
 func newSIOServer(r *Runtime) *sioServer {
 	opts := socket.DefaultServerOptions()
-	opts.SetPingInterval(pingInterval)
-	opts.SetPingTimeout(pingTimeout)
+	opts.SetPingInterval(r.cfg.PingInterval)
+	opts.SetPingTimeout(r.cfg.PingTimeout)
 	opts.SetMaxHttpBufferSize(wire.MaxMessageBytes + messageSlack)
 	opts.SetParser(packetParser{parser.NewParser()})
 	opts.SetServeClient(false)
@@ -64,22 +64,31 @@ func newSIOServer(r *Runtime) *sioServer {
 		_ = namespace.On("connection", s.connected)
 	}
 	s.server = s.io.ServeHandler(nil)
+	_ = s.io.Engine().On("connection", ignorePings)
 	return s
 }
 
-// admit checks the token of a CONNECT.
+// admit refuses who may not join.
 func (s *sioServer) admit(sock *socket.Socket, next func(*socket.ExtendedError)) {
-	token, _ := sock.Handshake().Auth["token"].(string)
-	if !s.r.tokenOK(token) {
+	if s.r.callerOn(sock) == stranger {
 		next(socket.NewExtendedError("unauthorized", nil))
 		return
 	}
 	next(nil)
 }
 
-// tokenOK compares in constant time; without a token of ours everyone is let in.
-func (r *Runtime) tokenOK(token string) bool {
-	return r.cfg.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(r.cfg.Token)) == 1
+// ignorePings makes nothing of pings that a client sends: those of the protocol are ours,
+// and a client that is wrong about it is let be.
+func ignorePings(args ...any) {
+	conn, ok := args[0].(engine.Socket)
+	if !ok {
+		return
+	}
+	_ = conn.On("packet", func(args ...any) { // before the connection itself looks at it
+		if p, ok := args[0].(*packet.Packet); ok && p.Type == packet.PING {
+			p.Type = packet.NOOP
+		}
+	})
 }
 
 // guard keeps a panic from ending anything but the handler it happened in.
@@ -163,11 +172,9 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 		return nil
 	}
 	s.nextID++
-	auth := sock.Handshake().Auth
-	role, _ := auth["role"].(string)
-	epoch, _ := auth["epoch"].(float64)
+	epoch, _ := sock.Handshake().Auth["epoch"].(float64)
 	p := &peer{
-		id: s.nextID, hub: s.r.hub, conn: conn, daemon: role == wire.RoleDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
+		id: s.nextID, hub: s.r.hub, conn: conn, daemon: s.r.callerOn(sock) == ourDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
 		poked: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{},
 	}

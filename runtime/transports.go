@@ -92,13 +92,14 @@ type pollingBuilder struct{ transports.PollingBuilder }
 
 // New makes the transport of one session.
 func (*pollingBuilder) New(ctx *types.HttpContext) transports.Transport {
-	t := &pollingTransport{Transport: transports.NewPolling(ctx), meter: newMeter()}
+	t := &pollingTransport{Polling: transports.NewPolling(ctx), meter: newMeter()}
+	t.Prototype(t)                                // so that DoClose is ours
 	_ = t.On("ready", func(...any) { t.flush() }) // before the server's own listener
 	return t
 }
 
 type pollingTransport struct {
-	transports.Transport
+	transports.Polling
 	meter *meter
 
 	mu   sync.Mutex
@@ -119,7 +120,16 @@ func (t *pollingTransport) Send(packets []*packet.Packet) {
 			t.meter.add(sized.Len())
 		}
 	}
-	t.Transport.Send(all[:n:n])
+	t.Polling.Send(all[:n:n])
+}
+
+// DoClose ends the transport. A waiting poll is answered with nothing rather than with the
+// library's close packet, which hosts take as final: they would never come back.
+func (t *pollingTransport) DoClose(fn types.Callable) {
+	if fn != nil {
+		fn()
+	}
+	t.OnClose()
 }
 
 // flush answers a poll with what is left, before anything newer.

@@ -38,7 +38,9 @@ func run(args []string) error {
 	flags.StringVar(&cfg.Project, "project", "", "directory that comes first on the worker's import path")
 	flags.StringVar(&cfg.Python, "python", "", "Python interpreter of the worker (default python3 from PATH)")
 	command := flags.String("worker-command", "", "run this worker instead, in foreign mode: frames on its stdin and stdout")
-	tokenStdin := flags.Bool("token-stdin", false, `read {"token": "…"} from the first line of stdin`)
+	flags.DurationVar(&cfg.PingInterval, "ping-interval", 0, "how often a connection is asked whether it is there (default 25s)")
+	flags.DurationVar(&cfg.PingTimeout, "ping-timeout", 0, "how long its answer may take; longer than the interval (default 60s)")
+	tokenStdin := flags.Bool("token-stdin", false, `read {"token": "…", "neighbour_secret": "…"} from the first line of stdin; either may be left out`)
 	version := flags.Bool("version", false, "print the version and exit")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -109,12 +111,13 @@ func readToken(cfg *runtime.Config) error {
 		return fmt.Errorf("read the token: %w", err)
 	}
 	var first struct {
-		Token string `json:"token"`
+		Token           string `json:"token"`
+		NeighbourSecret string `json:"neighbour_secret"`
 	}
-	if err := json.Unmarshal(line, &first); err != nil || first.Token == "" {
-		return errors.New(`read the token: the first line of stdin is not {"token": "…"}`)
+	if err := json.Unmarshal(line, &first); err != nil || first.Token == "" && first.NeighbourSecret == "" {
+		return errors.New(`read the token: the first line of stdin is not {"token": "…", "neighbour_secret": "…"}`)
 	}
-	cfg.Token = first.Token
+	cfg.Token, cfg.NeighbourSecret = first.Token, first.NeighbourSecret
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return fmt.Errorf("close stdin: %w", err)
