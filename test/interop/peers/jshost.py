@@ -45,9 +45,7 @@ class JSHost(Host):
             limit=1 << 24, env={**os.environ, "AGENTIX_INTEROP_TMP": str(self._directory)},
         )  # fmt: skip
         self._reader = asyncio.create_task(self._read())
-        headers = None
-        if auth is not None:
-            headers = {"Authorization": "Basic " + base64.b64encode(":".join(auth).encode()).decode()}
+        headers = wire.basic(*auth) if auth is not None else None
         await self._say(do="connect", url=url, namespaces=list(namespaces), transports=transports, headers=headers)
         done = lambda: len(self.joined) + len(self.refused) >= len(namespaces)  # noqa: E731
         await until(done, "every CONNECT is answered", wait + 10)  # the process has to start, too

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.parse
 from typing import Any, Optional, Sequence
 
-import aiohttp
 import socketio
 
 from peers import wire
@@ -21,7 +21,6 @@ class PyHost(Host):
         super().__init__()
         options.setdefault("websocket_extra_options", {"max_msg_size": wire.MAX_MESSAGE})
         self.sio = socketio.AsyncClient(**options)
-        self._session: Optional[aiohttp.ClientSession] = None
 
     async def connect(
         self,
@@ -35,7 +34,8 @@ class PyHost(Host):
         for namespace in namespaces:
             self._watch(namespace)
         if auth is not None:
-            self.sio.eio.http = self._session = aiohttp.ClientSession(auth=aiohttp.BasicAuth(*auth))
+            # As upstream's host has it: user info in the base URL.
+            url = url.replace("://", "://" + ":".join(urllib.parse.quote(part, safe="") for part in auth) + "@")
         await self.sio.connect(url, namespaces=list(namespaces), transports=transports, wait_timeout=wait)
 
     def _watch(self, namespace: str) -> None:
@@ -72,5 +72,3 @@ class PyHost(Host):
 
     async def close(self) -> None:
         await self.sio.disconnect()
-        if self._session is not None:
-            await self._session.close()

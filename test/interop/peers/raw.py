@@ -19,13 +19,13 @@ SEPARATOR = "\x1e"
 class RawHost:
     """One Engine.IO session over a websocket."""
 
-    def __init__(self, url: str, *, headers: Optional[dict[str, str]] = None, auth: Optional[aiohttp.BasicAuth] = None) -> None:
+    def __init__(self, url: str, *, headers: Optional[dict[str, str]] = None) -> None:
         self.url = url
         self.packets: list[Packet] = []
         self.times: list[float] = []
         self.opening: dict[str, Any] = {}
         self.closed: Optional[int] = None  # the websocket's close code
-        self._session = aiohttp.ClientSession(headers=headers, auth=auth)
+        self._session = aiohttp.ClientSession(headers=headers)
         self._ws: Optional[aiohttp.ClientWebSocketResponse] = None
         self._reader: Optional[asyncio.Task[None]] = None
         self.answers_pings = True
@@ -123,11 +123,11 @@ class RawHost:
 class PollingHost:
     """One Engine.IO session over polling, one request at a time."""
 
-    def __init__(self, url: str, *, headers: Optional[dict[str, str]] = None, auth: Optional[aiohttp.BasicAuth] = None) -> None:
+    def __init__(self, url: str, *, headers: Optional[dict[str, str]] = None) -> None:
         self.url = url
         self.sid = ""
         self.payloads: list[list[str]] = []
-        self.session = aiohttp.ClientSession(headers=headers, auth=auth)
+        self.session = aiohttp.ClientSession(headers=headers)
 
     def _query(self) -> str:
         return f"{self.url}/socket.io/?EIO=4&transport=polling{'&sid=' + self.sid if self.sid else ''}"

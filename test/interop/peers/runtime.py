@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 import aiohttp
 
@@ -48,6 +48,7 @@ class Runtime:
         *,
         project: Optional[pathlib.Path] = PROJECT,
         worker_command: str = "",
+        flags: Sequence[str] = (),
         first_line: Optional[dict[str, Any]] = None,
         env: Optional[dict[str, str]] = None,
         port: int = 0,
@@ -56,7 +57,7 @@ class Runtime:
         port = port or free_port()
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("AGENTIX_", "PYTHON"))}
         environ |= {"AGENTIX_BIND_HOST": "127.0.0.1", "AGENTIX_BIND_PORT": str(port), **(env or {})}
-        command = [str(BINARY)]
+        command = [str(BINARY), *flags]
         if worker_command:
             command += ["--worker-command", worker_command]
         else:

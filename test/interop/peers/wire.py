@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import uuid
 from typing import Any, Optional
@@ -30,6 +31,11 @@ def arguments(*args: Any, **kwargs: Any) -> bytes:
 def new_id() -> str:
     """Return a call id as upstream's host makes them."""
     return uuid.uuid4().hex
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    """Return the header of HTTP Basic."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def call(call_id: str, callable_: str, *args: Any, context: Optional[bytes] = None, **kwargs: Any) -> bytes:

@@ -219,3 +219,8 @@ async def plugin_request_error(event, data):
     except RemoteSioError as e:
         return [e.type, e.message, e.status_code]
     return None
+
+
+def read_proc(pid, name):
+    with open(f"/proc/{pid}/{name}", "rb") as f:
+        return f.read()
