@@ -36,6 +36,7 @@ type Daemon struct {
 	logger     *slog.Logger
 	store      *store.Store
 	provider   providers.Provider
+	others     []providers.Provider
 	journal    *events.Journal
 	dispatcher *dispatch.Dispatcher
 	manager    *sandboxes.Manager
@@ -82,6 +83,9 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 		return err
 	}
 	d.closers.add("close provider", d.provider.Close)
+	if err := d.openOthers(ctx); err != nil {
+		return err
+	}
 	d.journal = events.New(d.store, events.Options{LogDir: d.cfg.LogDir, Logger: d.logger})
 	d.closers.add("close journal", d.journal.Close)
 	d.dispatcher, err = dispatch.New(ctx, dispatch.Options{
@@ -92,7 +96,7 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 	}
 	d.closers.add("close calls", d.dispatcher.Close)
 	d.manager = sandboxes.New(sandboxes.Options{
-		Store: d.store, Provider: d.provider, Journal: d.journal,
+		Store: d.store, Provider: d.provider, Others: d.others, Journal: d.journal,
 		Handler:       d.dispatcher.Handler,
 		OnLost:        d.dispatcher.SandboxLost,
 		Limits:        defaultLimits,
@@ -266,6 +270,30 @@ func (d *Daemon) link(id string) (dispatch.Link, error) {
 		return nil, err //nolint:wrapcheck // Of package errs, for clients.
 	}
 	return link, nil
+}
+
+// external is the provider of runtimes that someone else runs. It is always there, and
+// refuses everything that no --external-allow names: what was joined before is to be deleted.
+const external = "external"
+
+// openOthers opens the providers that sandboxes can ask for, where this build has them.
+func (d *Daemon) openOthers(ctx context.Context) error {
+	if !providers.Known(external) {
+		return nil
+	}
+	dir := filepath.Join(d.cfg.StateDir, external)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make directory of provider %s: %w", external, err)
+	}
+	p, err := providers.Open(ctx, external, providers.Config{
+		StateDir: dir, Instance: d.store.Instance(), ExternalAllow: d.cfg.ExternalAllow, Logger: d.logger,
+	})
+	if err != nil {
+		return fmt.Errorf("open provider %s: %w", external, err)
+	}
+	d.closers.add("close provider", p.Close)
+	d.others = append(d.others, p)
+	return nil
 }
 
 // openProvider opens the engine. auto is containerd or nothing: never less isolation than asked for.

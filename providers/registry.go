@@ -44,6 +44,13 @@ func Register(name string, c Constructor) {
 	registry[name] = c
 }
 
+// Known reports whether a provider is registered under name.
+func Known(name string) bool {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	return registry[name] != nil
+}
+
 // Open opens the provider registered under name.
 func Open(ctx context.Context, name string, cfg Config) (Provider, error) {
 	registryMu.Lock()

@@ -22,7 +22,9 @@ func toTime(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-func toSandbox(s sandboxes.Sandbox) *agentixv1.Sandbox {
+// toSandbox makes the message; secrets says whether the caller may see the secret of an
+// exposed runtime.
+func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 	out := &agentixv1.Sandbox{
 		Name:       sandboxName(s.ID),
 		State:      agentixv1.SandboxState(agentixv1.SandboxState_value["SANDBOX_STATE_"+string(s.State)]),
@@ -33,13 +35,16 @@ func toSandbox(s sandboxes.Sandbox) *agentixv1.Sandbox {
 		Provider:   s.Provider,
 		Labels:     s.Labels,
 		Env:        s.Env,
-		CreateTime: toTime(s.CreateTime),
+		CreateTime: toTime(s.CreateTime), ExposeRuntime: s.Expose,
 	}
 	if s.Resources != (providers.Limits{}) {
 		out.Resources = &agentixv1.Resources{Cpus: s.Resources.CPUs, MemoryBytes: s.Resources.MemoryBytes, Pids: s.Resources.PIDs}
 	}
 	if s.Runtime != nil {
-		out.Runtime = &agentixv1.Runtime{Version: text(s.Runtime.Version), Python: text(s.Runtime.Python)}
+		out.Runtime = &agentixv1.Runtime{Version: text(s.Runtime.Version), Python: text(s.Runtime.Python), Url: s.Runtime.URL}
+		if secrets && s.Runtime.Secret != "" {
+			out.Runtime.Url = strings.Replace(s.Runtime.URL, "://", "://agentix:"+s.Runtime.Secret.Reveal()+"@", 1)
+		}
 		for _, capability := range s.Runtime.Capabilities {
 			out.Runtime.Capabilities = append(out.Runtime.Capabilities, text(capability))
 		}

@@ -19,10 +19,14 @@ type sandboxService struct {
 // CreateSandbox creates a sandbox and waits until it is READY.
 func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
 	want := r.GetSandbox()
+	if r := want.GetRuntime(); r.GetVersion() != "" || r.GetPython() != "" || len(r.GetCapabilities()) > 0 {
+		return nil, errs.Invalid("sandbox.runtime", "only url may be set")
+	}
 	request := sandboxes.CreateRequest{
 		ID: r.GetSandboxId(), RequestID: r.GetRequestId(),
 		Image: want.GetImage(), Project: want.GetProject(),
 		Labels: want.GetLabels(), Env: want.GetEnv(),
+		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(),
 		Resources: providers.Limits{
 			CPUs: want.GetResources().GetCpus(), MemoryBytes: want.GetResources().GetMemoryBytes(), PIDs: want.GetResources().GetPids(),
 		},
@@ -34,7 +38,7 @@ func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateS
 	if err != nil {
 		return nil, named(err, "image", want.GetImage())
 	}
-	return toSandbox(made), nil
+	return toSandbox(made, true), nil
 }
 
 // GetSandbox returns one sandbox.
@@ -47,7 +51,7 @@ func (s *sandboxService) GetSandbox(ctx context.Context, r *agentixv1.GetSandbox
 	if err != nil {
 		return nil, named(err, "sandbox", r.GetName())
 	}
-	return toSandbox(found), nil
+	return toSandbox(found, peerOf(ctx) != nil), nil
 }
 
 // ListSandboxes returns one page.
@@ -61,7 +65,7 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, r *agentixv1.ListSan
 	}
 	response := &agentixv1.ListSandboxesResponse{NextPageToken: next}
 	for _, one := range page {
-		response.Sandboxes = append(response.Sandboxes, toSandbox(one))
+		response.Sandboxes = append(response.Sandboxes, toSandbox(one, false))
 	}
 	return response, nil
 }

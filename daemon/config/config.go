@@ -38,6 +38,9 @@ type Config struct {
 	LogDir string `yaml:"log-dir"`
 	// AllowHostPath are the prefixes below which clients on the Unix socket may name host directories.
 	AllowHostPath []string `yaml:"allow-host-path"`
+	// ExternalAllow are the addresses and socket paths at which clients may join runtimes that
+	// someone else runs: ranges (10.0.0.0/8), addresses, absolute paths. None = that is off.
+	ExternalAllow []string `yaml:"external-allow"`
 	// InsecureProcessAsRoot lets the process provider, which isolates nothing, run as root.
 	InsecureProcessAsRoot bool `yaml:"insecure-process-as-root"`
 	// ShutdownGrace is how long running calls may go on after the first signal.
@@ -181,7 +184,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("state-dir", c.StateDir), slog.String("socket", c.Socket), slog.String("http", c.HTTP),
 		slog.Any("http-host", c.HTTPHosts), slog.String("provider", c.Provider),
 		slog.String("containerd-address", c.ContainerdAddress), slog.String("runtime", c.Runtime),
-		slog.String("log-dir", c.LogDir), slog.Any("allow-host-path", c.AllowHostPath),
+		slog.String("log-dir", c.LogDir), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
 		slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
 		slog.Duration("shutdown-grace", c.ShutdownGrace), slog.String("log-level", c.LogLevel),
 		slog.String("log-format", c.LogFormat),

@@ -33,6 +33,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	env := environment(map[string]string{
 		"AGENTIXD_CONFIG": file, "AGENTIXD_HTTP": "127.0.0.1:2", "AGENTIXD_ALLOW_HOST_PATH": "/env/a:/env/b",
 		"AGENTIXD_INSECURE_PROCESS_AS_ROOT": "true", "AGENTIXD_CONTAINERD_ADDRESS": "/env/containerd.sock", "AGENTIX_LOG_DIR": "/env/logs",
+		"AGENTIXD_EXTERNAL_ALLOW": "fd00::/8,unix:///run/a",
 	})
 	got, err := config.Load([]string{"--http", "127.0.0.1:3", "--runtime=/flag/runtime"}, env, io.Discard)
 	if err != nil {
@@ -41,7 +42,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	want := config.Config{
 		StateDir: "/file", Socket: "/file/agentixd.sock", HTTP: "127.0.0.1:3", Provider: "process",
 		ContainerdAddress: "/env/containerd.sock", Runtime: "/flag/runtime", LogDir: "/env/logs",
-		AllowHostPath: []string{"/env/a", "/env/b"}, InsecureProcessAsRoot: true,
+		AllowHostPath: []string{"/env/a", "/env/b"}, ExternalAllow: []string{"fd00::/8", "unix:///run/a"}, InsecureProcessAsRoot: true,
 		ShutdownGrace: 3 * time.Second, LogLevel: "debug", LogFormat: "text",
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
@@ -141,7 +142,7 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, name := range []string{
-		"state-dir", "socket", "http", "provider", "containerd-address", "runtime", "log-dir", "allow-host-path", "config", "insecure-process-as-root",
+		"state-dir", "socket", "http", "provider", "containerd-address", "runtime", "log-dir", "allow-host-path", "external-allow", "config", "insecure-process-as-root",
 	} {
 		if !strings.Contains(out.String(), "--"+name+" ") {
 			t.Errorf("--%s is not in the help:\n%s", name, out.String())

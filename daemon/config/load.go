@@ -59,13 +59,14 @@ func flagSet(c *Config, out io.Writer) (*pflag.FlagSet, *string) {
 	flags.StringVar(&c.Runtime, "runtime", c.Runtime, "the agentix-runtime binary")
 	flags.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory of the sandboxes' text logs (default logs in the state directory)")
 	flags.StringArrayVar(&c.AllowHostPath, "allow-host-path", c.AllowHostPath, "prefix below which clients on the Unix socket may name host directories (repeatable)")
+	flags.StringArrayVar(&c.ExternalAllow, "external-allow", c.ExternalAllow, "address range, address or path of sockets at which clients may join runtimes that someone else runs (repeatable; default none)")
 	flags.BoolVar(&c.InsecureProcessAsRoot, "insecure-process-as-root", c.InsecureProcessAsRoot, "let the process provider, which isolates nothing, run as root")
 	flags.DurationVar(&c.ShutdownGrace, "shutdown-grace", c.ShutdownGrace, "how long running calls may go on after the first signal")
 	flags.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least level to log: debug, info, warn or error")
 	flags.StringVar(&c.LogFormat, "log-format", c.LogFormat, "form of the daemon's own log: text or json")
 	path := flags.String("config", "", "YAML or JSON file with the names of these flags as keys")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(out, "agentixd runs sandboxes and calls Python functions in them.\n\nUsage: agentixd [flags]\n\n%s\nEach flag is also an environment variable, for example AGENTIXD_STATE_DIR for --state-dir;\nlists are separated by colons there.\n", flags.FlagUsages())
+		_, _ = fmt.Fprintf(out, "agentixd runs sandboxes and calls Python functions in them.\n\nUsage: agentixd [flags]\n\n%s\nEach flag is also an environment variable, for example AGENTIXD_STATE_DIR for --state-dir;\nlists are separated by colons there, addresses by commas.\n", flags.FlagUsages())
 	}
 	return flags, path
 }
@@ -88,7 +89,7 @@ func readFile(path string, c *Config) error {
 	return nil
 }
 
-// readEnv sets each flag from its variable. A list there is separated as in PATH.
+// readEnv sets each flag from its variable. A list of paths there is separated as in PATH.
 func readEnv(c *Config, getenv func(string) (string, bool)) error {
 	if dir, ok := getenv("AGENTIX_LOG_DIR"); ok && dir != "" {
 		c.LogDir = dir
@@ -104,6 +105,9 @@ func readEnv(c *Config, getenv func(string) (string, bool)) error {
 		switch flag.Value.Type() {
 		case "stringArray":
 			values = filepath.SplitList(value)
+			if flag.Name == "external-allow" { // addresses have colons in them
+				values = strings.Split(value, ",")
+			}
 		case "bool":
 			if _, err := strconv.ParseBool(value); err != nil {
 				problem = fmt.Errorf("read environment: %s: %q is none of true, false", envName(flag.Name), value)

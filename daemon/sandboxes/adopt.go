@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -16,11 +17,11 @@ func (m *Manager) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := m.opts.Provider.List(ctx)
+	list, err := m.listEngines(ctx)
 	if err != nil {
 		return err
 	}
-	known := map[string]providers.Status{}
+	known := map[string]engineStatus{}
 	for _, st := range list {
 		known[st.ID] = st
 	}
@@ -29,17 +30,17 @@ func (m *Manager) adopt(ctx context.Context) error {
 		delete(known, row.ID)
 		m.adoptOne(ctx, row, st, exists)
 	}
-	for id := range known {
-		m.removeStray(id)
+	for id, st := range known {
+		m.removeStray(id, st.provider)
 	}
 	return nil
 }
 
-func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st providers.Status, exists bool) {
+func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineStatus, exists bool) {
 	var rec record
 	if err := json.Unmarshal(row.Record, &rec); err != nil || rec.Sandbox.ID != row.ID {
 		m.log.Error("sandbox record unreadable", "sandbox", row.ID, "err", err)
-		rec = record{Sandbox: Sandbox{ID: row.ID, State: Stopping, Reason: Lost, Provider: m.opts.Provider.Name()}}
+		rec = record{Sandbox: Sandbox{ID: row.ID, State: Stopping, Reason: Lost, Provider: cmp.Or(st.provider, m.opts.Provider.Name())}}
 	}
 	e := newEntry(rec)
 	close(e.created)
@@ -58,13 +59,16 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st provide
 	case rec.Sandbox.State != Ready: // half-made or half-removed
 		m.startDelete(e)
 	case exists && st.Running:
-		handle, err := m.opts.Provider.Get(ctx, row.ID)
+		handle, err := m.engine(rec.Sandbox.Provider).Get(ctx, row.ID)
 		if err != nil {
 			m.log.Error("sandbox not adopted", "sandbox", row.ID, "err", err)
 			m.startFail(e, providers.Exit{ID: row.ID, Reason: providers.Lost})
 			return
 		}
 		m.connect(e, handle, false)
+		if err := m.expose(ctx, e); err != nil {
+			m.log.Error("runtime not exposed again", "sandbox", row.ID, "err", err)
+		}
 		m.log.Info("sandbox adopted", "sandbox", row.ID)
 	default:
 		exit := providers.Exit{ID: row.ID, Reason: providers.Lost}
@@ -76,8 +80,8 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st provide
 }
 
 // removeStray removes what the provider has without a record: it was half-made.
-func (m *Manager) removeStray(id string) {
-	e := newEntry(record{Sandbox: Sandbox{ID: id, State: Stopping, Reason: Lost, Provider: m.opts.Provider.Name()}})
+func (m *Manager) removeStray(id, provider string) {
+	e := newEntry(record{Sandbox: Sandbox{ID: id, State: Stopping, Reason: Lost, Provider: provider}})
 	close(e.created)
 	e.cancelCreate = func(error) {}
 	m.mu.Lock()

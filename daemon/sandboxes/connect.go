@@ -11,12 +11,18 @@ import (
 )
 
 // startPoll is how often a starting runtime is dialled: it listens a few milliseconds after
-// its process began, and a create waits for that.
-const startPoll = 2 * time.Millisecond
+// its process began, and a create waits for that. One that does not is dialled less often.
+const (
+	startPoll    = 2 * time.Millisecond
+	startPollMax = 100 * time.Millisecond
+)
 
 // dialStarting dials until somebody listens.
 func dialStarting(ctx context.Context, handle providers.Handle) (net.Conn, error) {
-	for {
+	for began, pause := time.Now(), startPoll; ; {
+		if time.Since(began) > time.Second {
+			pause = min(2*pause, startPollMax)
+		}
 		conn, err := handle.Dial(ctx)
 		if err == nil {
 			return conn, nil
@@ -24,7 +30,7 @@ func dialStarting(ctx context.Context, handle providers.Handle) (net.Conn, error
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(startPoll):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -39,10 +45,15 @@ func (m *Manager) connect(e *entry, handle providers.Handle, starting bool) {
 		}
 		return handle.Dial(ctx)
 	}
-	l := link.New(link.Options{
+	opts := link.Options{
 		Sandbox: id, Dial: dial, Token: m.opts.Store.RuntimeToken(id), Epoch: m.opts.Store.Epoch(),
 		Handler: m.opts.Handler(id), Logger: m.log, Clock: m.opts.Clock,
-	})
+	}
+	if foreigner, is := handle.(providers.Foreigner); is {
+		f := foreigner.Foreign()
+		opts.Foreign, opts.Token = &link.Foreign{Host: f.Host, Authorization: f.Authorization, Tag: m.tag(e)}, ""
+	}
+	l := link.New(opts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(m.base)

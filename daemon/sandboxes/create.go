@@ -26,6 +26,9 @@ func (m *Manager) Create(ctx context.Context, req CreateRequest) (Sandbox, error
 	if err := req.validate(); err != nil {
 		return Sandbox{}, err
 	}
+	if err := m.checkEngine(req); err != nil {
+		return Sandbox{}, err
+	}
 	hash, err := req.hash()
 	if err != nil {
 		return Sandbox{}, err
@@ -98,13 +101,18 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 		return nil, false, stopping()
 	}
 	m.seq++
+	engine := m.opts.Provider
+	if req.Provider != "" {
+		engine = m.engine(req.Provider)
+	}
 	e := newEntry(record{
 		Sandbox: Sandbox{
-			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: m.opts.Provider.Name(),
-			Labels: req.Labels, Env: req.Env, Resources: m.effective(req.Resources), CreateTime: m.opts.Clock.Now(),
+			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: engine.Name(), Expose: req.Expose,
+			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: m.opts.Clock.Now(),
 		}.clone(),
-		Seq: m.seq, RequestID: req.RequestID, RequestHash: hash,
+		Seq: m.seq, Nonce: newID(), RequestID: req.RequestID, RequestHash: hash,
 	})
+	e.runtimeURL = req.RuntimeURL
 	e.waiters = 1
 	m.entries[id] = e
 	if req.RequestID != "" {
@@ -136,7 +144,7 @@ func (m *Manager) awaitCreated(ctx context.Context, e *entry) (Sandbox, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		e.waiters--
-		return e.rec.Sandbox.clone(), e.createErr
+		return m.shown(e), e.createErr
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
@@ -190,9 +198,13 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		return err
 	}
 	s := e.rec.Sandbox // only this operation changes it
-	handle, err := m.opts.Provider.Create(ctx, providers.Spec{
-		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Token: m.opts.Store.RuntimeToken(s.ID),
-	})
+	spec := providers.Spec{
+		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Token: m.opts.Store.RuntimeToken(s.ID), RuntimeURL: e.runtimeURL,
+	}
+	if s.Expose {
+		spec.NeighbourSecret = string(m.secret(e))
+	}
+	handle, err := m.engine(s.Provider).Create(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -219,10 +231,18 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	if err != nil {
 		return err
 	}
-	told := m.askHealth(ctx, e.handle)
+	told := health
+	if _, foreign := handle.(providers.Foreigner); !foreign { // then the link has asked
+		told = m.askHealth(ctx, handle)
+	}
+	if err := m.expose(ctx, e); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	e.rec.Sandbox.State = Ready
 	e.rec.Sandbox.Runtime = runtimeOf(health, told)
+	e.rec.Sandbox.Runtime.URL = withoutUser(e.runtimeURL)
+	e.runtimeURL = ""
 	m.mu.Unlock()
 	if err := m.put(ctx, e); err != nil {
 		return err

@@ -88,7 +88,8 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	reason := e.rec.Sandbox.Reason
 	m.mu.Unlock()
 	putErr := m.put(ctx, e)
-	rmErr := m.opts.Provider.Delete(ctx, id)
+	m.closePort(e)
+	rmErr := m.engine(e.rec.Sandbox.Provider).Delete(ctx, id)
 	m.disconnect(e, errors.New("the sandbox was deleted"))
 	m.opts.OnLost(id, string(reason), "the sandbox was deleted")
 	if rmErr != nil {

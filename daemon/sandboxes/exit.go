@@ -79,12 +79,12 @@ func (m *Manager) check(ctx context.Context) {
 	m.mu.Lock()
 	before := maps.Clone(m.entries)
 	m.mu.Unlock()
-	list, err := m.opts.Provider.List(ctx)
+	list, err := m.listEngines(ctx)
 	if err != nil {
 		m.log.Warn("provider not listed", "err", err)
 		return
 	}
-	known := map[string]providers.Status{}
+	known := map[string]engineStatus{}
 	for _, st := range list {
 		known[st.ID] = st
 	}
@@ -142,6 +142,7 @@ func (m *Manager) fail(e *entry, exit providers.Exit) {
 	if err := m.put(ctx, e); err != nil {
 		m.log.Error("sandbox record not written", "sandbox", id, "err", err)
 	}
+	m.closePort(e)
 	m.disconnect(e, exitError{exit})
 	m.opts.OnLost(id, string(exit.Reason), message)
 	m.set(e, Failed, Reason(exit.Reason), message)

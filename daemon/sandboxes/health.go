@@ -2,22 +2,17 @@ package sandboxes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strings"
 	"time"
 
+	"github.com/agentixd/agentixd/daemon/link"
 	"github.com/agentixd/agentixd/providers"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 const (
 	healthTimeout       = 2 * time.Second
-	maxHealthBytes      = 65536 // 64 KiB: body of GET /health
 	maxHealthTextBytes  = 128
 	maxHealthCapability = 64 // entries
 )
@@ -27,46 +22,12 @@ const (
 func (m *Manager) askHealth(ctx context.Context, handle providers.Handle) wire.Health {
 	ctx, cancel := context.WithTimeoutCause(ctx, healthTimeout, errors.New("no answer to /health in time"))
 	defer cancel()
-	h, err := fetchHealth(ctx, handle, m.opts.Store.RuntimeToken(handle.ID()))
+	h, err := link.Health(ctx, handle.Dial, m.opts.Store.RuntimeToken(handle.ID()))
 	if err != nil {
 		m.log.Debug("runtime health not read", "sandbox", handle.ID(), "err", err)
 		return wire.Health{}
 	}
 	return h
-}
-
-func fetchHealth(ctx context.Context, handle providers.Handle, token string) (h wire.Health, err error) {
-	transport := &http.Transport{
-		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return handle.Dial(ctx) },
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: maxHealthBytes,
-	}
-	client := http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandbox/health", nil)
-	if err != nil {
-		return h, fmt.Errorf("ask health: %w", err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token) // without it only the status is told
-	resp, err := client.Do(req)
-	if err != nil {
-		return h, fmt.Errorf("ask health: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return h, fmt.Errorf("ask health: status %d", resp.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes))
-	if err != nil {
-		return h, fmt.Errorf("ask health: %w", err)
-	}
-	if err := json.Unmarshal(body, &h); err != nil {
-		return wire.Health{}, fmt.Errorf("ask health: %w", err)
-	}
-	return h, nil
 }
 
 // runtimeOf joins what the link and /health told, bounded.

@@ -51,8 +51,10 @@ type Journal interface {
 // Options are what a Manager works with. Store, Provider, Journal and Handler are required.
 type Options struct {
 	Store    Store
-	Provider providers.Provider
-	Journal  Journal
+	Provider providers.Provider // of sandboxes that ask for none
+	// Others are the providers that a request can ask for besides.
+	Others  []providers.Provider
+	Journal Journal
 	// Handler makes the receiver of what a sandbox's runtime sends.
 	Handler func(id string) link.Handler
 	// OnLost is told of a sandbox that is gone, so that its calls end. It may be told twice.
@@ -93,6 +95,9 @@ type entry struct {
 	unlink   context.CancelCauseFunc
 	linkOver chan struct{}
 
+	unexpose func() // closes the port of an exposed runtime; nil = there is none
+
+	runtimeURL   string        // what to join, with its secrets; only while it is created
 	created      chan struct{} // closed once its create is over, well or not
 	createErr    error
 	cancelCreate context.CancelCauseFunc
@@ -127,7 +132,7 @@ func New(opts Options) *Manager {
 	}
 	return &Manager{
 		opts:      opts,
-		log:       opts.Logger.With("provider", opts.Provider.Name()),
+		log:       opts.Logger,
 		ready:     make(chan struct{}),
 		entries:   map[string]*entry{},
 		byRequest: map[string]*entry{},
@@ -150,7 +155,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.mu.Unlock()
 		m.wg.Wait()
 	}()
-	exits, err := m.opts.Provider.Watch(base)
+	exits, err := m.watchEngines(base)
 	if err != nil {
 		return fmt.Errorf("watch sandboxes: %w", err)
 	}
@@ -195,7 +200,7 @@ func (m *Manager) Get(ctx context.Context, id string) (Sandbox, error) {
 	if !ok {
 		return Sandbox{}, notFound(id)
 	}
-	return e.rec.Sandbox.clone(), nil
+	return m.shown(e), nil
 }
 
 func notFound(id string) error {
@@ -235,7 +240,7 @@ func (m *Manager) List(ctx context.Context, pageSize int, pageToken string) ([]S
 	}
 	page := make([]Sandbox, len(rest))
 	for i, e := range rest {
-		page[i] = e.rec.Sandbox.clone()
+		page[i] = m.shown(e)
 	}
 	return page, next, nil
 }
@@ -303,7 +308,7 @@ func (m *Manager) set(e *entry, state State, reason Reason, message string) {
 	id := s.ID
 	m.mu.Unlock()
 	m.journal(id, state, reason, message)
-	m.log.Info("sandbox changed state", "sandbox", id, "state", string(state), "reason", string(reason))
+	m.log.Info("sandbox changed state", "sandbox", id, "provider", s.Provider, "state", string(state), "reason", string(reason))
 }
 
 func (m *Manager) journal(id string, state State, reason Reason, message string) {

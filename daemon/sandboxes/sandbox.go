@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -48,6 +49,7 @@ type Sandbox struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Env        map[string]string `json:"env,omitempty"`
 	Resources  providers.Limits  `json:"resources"`
+	Expose     bool              `json:"expose,omitempty"` // the runtime is reachable on a loopback port
 	CreateTime time.Time         `json:"create_time"`
 	Runtime    *Runtime          `json:"runtime,omitempty"` // nil until READY
 }
@@ -57,7 +59,29 @@ type Runtime struct {
 	Version      string   `json:"version"`
 	Capabilities []string `json:"capabilities,omitempty"`
 	Python       string   `json:"python,omitempty"`
+	URL          string   `json:"url,omitempty"` // where it listens, without user and password
+	// Secret is the password of an exposed runtime. It is made anew from the daemon's key each
+	// time it is shown and never stored.
+	Secret Secret `json:"-"`
 }
+
+// Secret is text that logs and records never show.
+type Secret string
+
+// Reveal is the secret itself.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides the secret.
+func (Secret) String() string { return "[redacted]" }
+
+// GoString hides the secret.
+func (Secret) GoString() string { return "[redacted]" }
+
+// LogValue hides the secret.
+func (Secret) LogValue() slog.Value { return slog.StringValue("[redacted]") }
+
+// MarshalJSON hides the secret.
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"[redacted]"`), nil }
 
 // clone lets a caller keep the sandbox while it changes.
 func (s Sandbox) clone() Sandbox {
@@ -81,6 +105,10 @@ type CreateRequest struct {
 	Labels    map[string]string
 	Env       map[string]string
 	Resources providers.Limits // zero fields take the daemon's defaults
+	Provider  string           // empty = the daemon's
+	// RuntimeURL is the runtime to join, for a provider that starts none. It may hold secrets.
+	RuntimeURL string
+	Expose     bool // make the runtime reachable on a loopback port
 }
 
 // Peer is who sits at the other end of the Unix socket.
@@ -107,4 +135,6 @@ type record struct {
 	Seq         uint64  `json:"seq"` // order of creation
 	RequestID   string  `json:"request_id,omitempty"`
 	RequestHash string  `json:"request_hash,omitempty"`
+	Nonce       string  `json:"nonce,omitempty"` // another for each sandbox, also of one id
+	Port        int     `json:"port,omitempty"`  // of an exposed runtime
 }

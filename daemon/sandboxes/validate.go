@@ -111,8 +111,8 @@ func validateResources(l providers.Limits) error {
 }
 
 // effective fills unset limits with the daemon's defaults, where the provider enforces limits.
-func (m *Manager) effective(l providers.Limits) providers.Limits {
-	if _, enforces := m.opts.Provider.(providers.Limiter); !enforces {
+func (m *Manager) effective(engine providers.Provider, l providers.Limits) providers.Limits {
+	if _, enforces := engine.(providers.Limiter); !enforces {
 		return l
 	}
 	if l.CPUs == 0 {

@@ -25,13 +25,14 @@ var arrows = []arrow{
 	{from: "daemon/config"},
 	{
 		from:  "daemon/sandboxes", // the only user of providers
-		to:    []string{"daemon/events", "daemon/link", "daemon/store", "providers", "runtime/wire"},
+		to:    []string{"daemon/events", "daemon/link", "daemon/relay", "daemon/store", "providers", "runtime/wire"},
 		tests: []string{"providers/containerd", "providers/process", "providers/providertest"},
 	},
 	{from: "daemon/dispatch", to: []string{"daemon/calls", "daemon/events", "daemon/link", "daemon/store", "runtime/pickle", "runtime/wire"}},
 	{from: "daemon/events", to: []string{"daemon/store", "runtime/wire"}},
 	{from: "daemon/calls", to: []string{"runtime/wire"}},
 	{from: "daemon/link", to: []string{"runtime/wire"}},
+	{from: "daemon/relay", tests: []string{"internal/await"}},
 	{from: "daemon/store", to: []string{"runtime/wire"}},
 
 	// Providers never meet each other, and never the daemon.
@@ -68,7 +69,7 @@ var arrows = []arrow{
 	{from: "internal/failpoint"},
 	{from: "internal/census", tests: []string{"providers/..."}},
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
-	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/process"}},
+	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/external", "providers/process"}},
 	{from: "test/census", to: []string{"internal/census"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/agentixd/agentixd/daemon"
 	"github.com/agentixd/agentixd/daemon/config"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
-	_ "github.com/agentixd/agentixd/providers/process" // The provider of these tests.
+	_ "github.com/agentixd/agentixd/providers/external" // For tests with runtimes of their own.
+	_ "github.com/agentixd/agentixd/providers/process"  // The provider of these tests.
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
