@@ -251,6 +251,10 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		return err
 	}
 	m.set(e, Ready, NoReason, "")
+	// Who is told that the sandbox is READY finds that event in its journal.
+	if err := m.opts.Journal.Flush(ctx, e.rec.Sandbox.ID); err != nil {
+		m.log.Warn("event of a READY sandbox not committed yet", "sandbox", e.rec.Sandbox.ID, "err", err)
+	}
 	return nil
 }
 

@@ -45,6 +45,7 @@ type Store interface {
 // Journal takes lifecycle events; *events.Journal.
 type Journal interface {
 	Append(sandbox string, evs ...events.Event)
+	Flush(ctx context.Context, sandbox string) error
 	DeleteSandbox(ctx context.Context, sandbox string) error
 }
 
