@@ -143,3 +143,35 @@ func (d *daemon) hasOutcome(id string) bool {
 	defer d.mu.Unlock()
 	return d.outcomes[id] > 0
 }
+
+const forger = `
+import gc, os
+def forge():
+    writers = [o for o in gc.get_objects() if type(o).__name__ == "TaggedWriter"]
+    found = {v for o in writers for v in vars(o).values() if isinstance(v, bytes) and len(v) == 16}
+    for m in found:
+        for call_id in (b"\xff\xfe", b"A\x00\n", b"i" * 255, b"other"):
+            os.write(1, m + bytes([len(call_id)]) + call_id + (6).to_bytes(2, "little") + b"forged")
+    return len(found)
+`
+
+func TestR10_ForgedCallIDsCostNoRecord(t *testing.T) {
+	s := start(t, map[string]string{"forger": forger}, nil)
+	d := s.connect(nil, nil)
+	if got := d.run("c1", "forger::forge", `[[], {}]`); got != "1" {
+		t.Fatalf("%s markers were found, want 1", got)
+	}
+	d.check()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	for _, r := range d.records {
+		if r.Kind == wire.RecordOutput {
+			ids = append(ids, r.CallID+strings.ReplaceAll(string(r.Bytes), "forged", ":"))
+		}
+	}
+	// What is no id of a daemon is output without one.
+	if got, want := strings.Join(ids, ""), ":::other:"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

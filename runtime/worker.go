@@ -146,10 +146,10 @@ func (w *workerHandler) span(event string, data []byte) {
 	w.r.hub.publish(wire.NamespaceTrace, event, data)
 }
 
-// recordCallID is the id as a record tells it: a neighbour's host may use ids that the
-// daemon knows nothing of.
+// recordCallID is the id as a record tells it, "" for one that no daemon gave: a neighbour's
+// host may use others, and code in the sandbox can forge any bytes.
 func recordCallID(id string) string {
-	if len(id) > wire.MaxCallIDBytes {
+	if !wire.ValidCallID(id) {
 		return ""
 	}
 	return id

@@ -265,17 +265,7 @@ func finite(f float64) float64 {
 }
 
 // ValidCallID reports whether id is [a-z0-9-]{1,63}.
-func ValidCallID(id string) bool {
-	if len(id) == 0 || len(id) > wire.MaxCallIDBytes {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return true
-}
+func ValidCallID(id string) bool { return wire.ValidCallID(id) }
 
 // cut shortens s to at most n bytes at a character boundary.
 func cut(s string, n int) string {

@@ -148,3 +148,16 @@ func WithoutType(b []byte) (rest []byte, ok bool) {
 	b[at] = b[0] - 1
 	return b[at:], true
 }
+
+// ValidCallID reports whether id is [a-z0-9-]{1,63}, as the daemon's ids are.
+func ValidCallID(id string) bool {
+	if id == "" || len(id) > MaxCallIDBytes {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
