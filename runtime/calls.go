@@ -35,24 +35,31 @@ type calls struct {
 	stops   map[string]func() bool                  // deadline timers
 	waiters map[string][]chan calltable.Outcome     // POST /call
 	asked   map[string]map[calltable.Owner]struct{} // unknown ids that neighbours resumed
+	early   map[string]struct{}                     // unknown ids that neighbours cancelled
+	aging   bool                                    // a timer will look for outcomes that are too old
 }
 
 func newCalls(h *hub, foreign bool, c clock.Clock) *calls {
 	return &calls{
 		hub: h, foreign: foreign, clock: c,
-		table:   calltable.NewTable(calltable.Limits{Entries: wire.MaxRetained, Bytes: wire.MaxRetainedBytes}),
+		table:   calltable.NewTable(calltable.Limits{Entries: wire.MaxRetained, Bytes: wire.MaxRetainedBytes, Age: maxRetainedAge, Now: c.Now}),
 		stops:   map[string]func() bool{},
 		waiters: map[string][]chan calltable.Outcome{},
 		asked:   map[string]map[calltable.Owner]struct{}{},
+		early:   map[string]struct{}{},
 	}
 }
 
-// start runs c for owner. wait, if not nil, gets the outcome too. The verdict says whether
-// the call was new; an outcome that is already there comes back with it.
-func (c *calls) start(call *wire.Call, owner calltable.Owner, wait chan calltable.Outcome) (calltable.Verdict, calltable.Outcome) {
+// start runs c for owner; session is the neighbour's session that asked, if that is known.
+// wait, if not nil, gets the outcome too. The verdict says whether the call was new; an
+// outcome that is already there comes back with it.
+func (c *calls) start(call *wire.Call, owner, session calltable.Owner, wait chan calltable.Outcome) (calltable.Verdict, calltable.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	verdict := c.table.Start(call.CallID, owner)
+	if verdict == calltable.New || session != calltable.Nobody {
+		c.table.Claim(call.CallID, session)
+	}
 	_, _, outcome := c.table.Lookup(call.CallID)
 	if verdict != calltable.New {
 		return verdict, outcome
@@ -60,6 +67,10 @@ func (c *calls) start(call *wire.Call, owner calltable.Owner, wait chan calltabl
 	delete(c.asked, call.CallID)
 	if wait != nil {
 		c.waiters[call.CallID] = append(c.waiters[call.CallID], wait)
+	}
+	if _, ok := c.early[call.CallID]; ok {
+		c.finishLocked(call.CallID, errorOutcome(call.CallID, cancelled()))
+		return verdict, outcome
 	}
 	if err := c.submit(call); err != nil {
 		c.finishLocked(call.CallID, errorOutcome(call.CallID, err))
@@ -147,6 +158,7 @@ func (c *calls) finishLocked(id string, o calltable.Outcome) {
 	}
 	delete(c.waiters, id)
 	c.hub.deliver(owner, o)
+	c.age()
 }
 
 // unwait takes a waiter of POST /call back.
@@ -172,13 +184,16 @@ func (c *calls) expire(id string, d time.Duration) {
 func (c *calls) cancel(p *peer, id string) {
 	c.mu.Lock()
 	state, owner, _ := c.table.Lookup(id)
+	if state == calltable.StateUnknown && !p.daemon {
+		c.cancelEarly(id)
+	}
 	c.mu.Unlock()
 	if p.daemon == (owner == calltable.Neighbour) && state != calltable.StateUnknown {
 		return // not of this side
 	}
 	switch {
 	case state == calltable.StateRunning:
-		c.stop(id, &wire.Error{Type: wire.ErrCancelled, Message: "remote call cancelled", Cancelled: true})
+		c.stop(id, cancelled())
 	case state == calltable.StateRetained && !p.daemon:
 		c.ack(p, id)
 	}
@@ -206,7 +221,12 @@ func (c *calls) ack(p *peer, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, _, outcome := c.table.Lookup(id)
-	if c.table.Ack(id, p.owner()) {
+	switch {
+	case !p.daemon && !c.table.Claimed(id, p.id): // it may not have been for p
+		if c.table.Doom(id) {
+			c.clock.AfterFunc(ackedAge, func() { c.drop(id) })
+		}
+	case c.table.Ack(id, p.owner()):
 		p.trim.saw(len(outcome.Payload))
 	}
 }
@@ -233,6 +253,9 @@ func (c *calls) resume(p *peer, r wire.Resume) {
 				continue
 			}
 			c.table.Own(id, p.owner())
+			if !p.daemon {
+				c.table.Claim(id, p.id)
+			}
 		}
 		switch {
 		case state == calltable.StateRetained:

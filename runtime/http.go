@@ -89,12 +89,12 @@ func (r *Runtime) serveCall(w http.ResponseWriter, req *http.Request) {
 
 func (r *Runtime) runCall(w http.ResponseWriter, req *http.Request, call *wire.Call) {
 	wait, shown := waitBudget(req.Header.Values("Prefer"))
-	owner := calltable.Neighbour
+	owner, session := calltable.Neighbour, r.hub.soleNeighbour()
 	if r.callerOf(req) == ourDaemon {
-		owner = calltable.Nobody
+		owner, session = calltable.Nobody, calltable.Nobody
 	}
 	done := make(chan calltable.Outcome, 1)
-	verdict, outcome := r.calls.start(call, owner, done)
+	verdict, outcome := r.calls.start(call, owner, session, done)
 	w.Header().Set("Preference-Applied", "wait="+shown)
 	switch verdict {
 	case calltable.New:

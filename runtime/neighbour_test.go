@@ -61,6 +61,10 @@ func TestNeighboursGetEveryCompletionUntilAcked(t *testing.T) {
 	if n := len(named(a, wire.NamespaceRPC, wire.EventCallResult)); n != 1 {
 		t.Errorf("the other host got the replay too: %d", n)
 	}
+	// Hosts ack all they see; only the ack of the one that asked last frees the outcome.
+	a.Emit(wire.NamespaceRPC, wire.EventAck, wire.CallRef{CallID: "c1"})
+	a.Emit(wire.NamespaceRPC, wire.EventResume, wire.Resume{CallIDs: []string{"c1"}})
+	waitFor(t, a, wire.NamespaceRPC, wire.EventCallResult, 2)
 	a.Emit(wire.NamespaceRPC, wire.EventAck, wire.CallRef{CallID: "c1"})
 	a.Emit(wire.NamespaceRPC, wire.EventResume, wire.Resume{CallIDs: []string{"c1"}})
 	if e := failureOf(t, waitFor(t, a, wire.NamespaceRPC, wire.EventCallError, 1)[0]); e.Error.Type != wire.ErrResultUnavailable {

@@ -33,7 +33,11 @@ func (r *Runtime) onCall(p *peer, payload []byte) {
 		r.hub.direct(p.id, errorOutcome(id, refusal))
 		return
 	}
-	verdict, outcome := r.calls.start(call, p.owner(), nil)
+	session := calltable.Nobody
+	if !p.daemon {
+		session = p.id
+	}
+	verdict, outcome := r.calls.start(call, p.owner(), session, nil)
 	switch verdict {
 	case calltable.New:
 	case calltable.Running: // the outcome will come; a daemon's goes to the session that asked last
@@ -55,7 +59,17 @@ func fenced() *wire.Error {
 func (r *Runtime) onResume(p *peer, payload []byte) {
 	var resume wire.Resume
 	if err := wire.Unmarshal(payload, &resume); err != nil {
-		return // as the protocol says: not a list, ignored
+		var loose struct {
+			CallIDs []any `msgpack:"call_ids"`
+		}
+		if p.daemon || wire.Unmarshal(payload, &loose) != nil {
+			return // as the protocol says: not a list, ignored
+		}
+		for _, id := range loose.CallIDs {
+			if text, ok := id.(string); ok {
+				resume.CallIDs = append(resume.CallIDs, text)
+			}
+		}
 	}
 	if len(resume.CallIDs) > wire.MaxCallIDs {
 		resume.CallIDs = resume.CallIDs[:wire.MaxCallIDs]

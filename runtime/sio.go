@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zishang520/socket.io/parsers/engine/v3/packet"
 	"github.com/zishang520/socket.io/parsers/socket/v3/parser"
 	"github.com/zishang520/socket.io/servers/engine/v3"
 	"github.com/zishang520/socket.io/servers/engine/v3/transports"
@@ -41,6 +40,8 @@ type sioServer struct {
 	io     *socket.Server
 	server http.Handler
 
+	fronts fronts
+
 	mu     sync.Mutex
 	peers  map[string]*peer // by Engine.IO id
 	nextID calltable.Owner
@@ -64,31 +65,18 @@ func newSIOServer(r *Runtime) *sioServer {
 		_ = namespace.On("connection", s.connected)
 	}
 	s.server = s.io.ServeHandler(nil)
-	_ = s.io.Engine().On("connection", ignorePings)
+	_ = s.io.Engine().On("connection", s.fronts.stand)
 	return s
 }
 
 // admit refuses who may not join.
 func (s *sioServer) admit(sock *socket.Socket, next func(*socket.ExtendedError)) {
 	if s.r.callerOn(sock) == stranger {
+		s.fronts.refused(sock)
 		next(socket.NewExtendedError("unauthorized", nil))
 		return
 	}
 	next(nil)
-}
-
-// ignorePings makes nothing of pings that a client sends: those of the protocol are ours,
-// and a client that is wrong about it is let be.
-func ignorePings(args ...any) {
-	conn, ok := args[0].(engine.Socket)
-	if !ok {
-		return
-	}
-	_ = conn.On("packet", func(args ...any) { // before the connection itself looks at it
-		if p, ok := args[0].(*packet.Packet); ok && p.Type == packet.PING {
-			p.Type = packet.NOOP
-		}
-	})
 }
 
 // guard keeps a panic from ending anything but the handler it happened in.

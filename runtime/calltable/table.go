@@ -6,6 +6,7 @@ package calltable
 import (
 	"container/list"
 	"hash/maphash"
+	"time"
 )
 
 // Owner says who a call belongs to: a number given to one daemon session, or Neighbour for
@@ -51,12 +52,15 @@ const (
 type Limits struct {
 	Entries int
 	Bytes   int
+	Age     time.Duration    // of an outcome that nobody acks; 0 = no bound
+	Now     func() time.Time // needed with Age
 }
 
 // Table holds the calls of one runtime.
 type Table struct {
 	limits   Limits
 	running  map[string]Owner
+	claims   map[string]Owner         // of running and retained calls of neighbours
 	retained map[string]*list.Element // of *kept
 	order    list.List                // oldest first
 	bytes    int
@@ -69,12 +73,14 @@ type kept struct {
 	id      string
 	owner   Owner
 	outcome Outcome
+	at      time.Time
+	doomed  bool
 }
 
 // NewTable returns an empty table.
 func NewTable(limits Limits) *Table {
 	return &Table{
-		limits: limits, running: map[string]Owner{}, retained: map[string]*list.Element{},
+		limits: limits, running: map[string]Owner{}, claims: map[string]Owner{}, retained: map[string]*list.Element{},
 		seed: maphash.MakeSeed(), used: map[uint64]bool{},
 	}
 }
@@ -110,7 +116,11 @@ func (t *Table) Finish(id string, o Outcome) (owner Owner, ok bool) {
 	}
 	delete(t.running, id)
 	t.used[t.hash(id)] = true
-	t.retained[id] = t.order.PushBack(&kept{id: id, owner: owner, outcome: o})
+	k := &kept{id: id, owner: owner, outcome: o}
+	if t.limits.Age > 0 {
+		k.at = t.limits.Now()
+	}
+	t.retained[id] = t.order.PushBack(k)
 	t.bytes += size(id, o)
 	for t.order.Len() > 1 && (t.order.Len() > t.limits.Entries || t.bytes > t.limits.Bytes) {
 		t.drop(t.order.Front())
@@ -124,6 +134,7 @@ func size(id string, o Outcome) int { return 128 + len(id) + len(o.Payload) }
 func (t *Table) drop(e *list.Element) {
 	k := t.order.Remove(e).(*kept)
 	delete(t.retained, k.id)
+	delete(t.claims, k.id)
 	t.bytes -= size(k.id, k.outcome)
 }
 
@@ -135,6 +146,45 @@ func (t *Table) Ack(id string, owner Owner) bool {
 	}
 	t.drop(e)
 	return true
+}
+
+// Claim notes the session of a neighbour's host that asked for id, by a call or a resume, or
+// Nobody if that cannot be told. Hosts ack every outcome they see, also those of others.
+func (t *Table) Claim(id string, session Owner) {
+	if owner, ok := t.running[id]; ok && owner == Neighbour {
+		t.claims[id] = session
+	} else if e, ok := t.retained[id]; ok && e.Value.(*kept).owner == Neighbour {
+		t.claims[id] = session
+	}
+}
+
+// Claimed reports whether id was last asked for by this session.
+func (t *Table) Claimed(id string, session Owner) bool { return t.claims[id] == session }
+
+// Doom marks an outcome of neighbours that will be dropped after a while, since some host
+// acked it. It is false if there is no such outcome, or it was marked before.
+func (t *Table) Doom(id string) bool {
+	e, ok := t.retained[id]
+	if !ok || e.Value.(*kept).owner != Neighbour || e.Value.(*kept).doomed {
+		return false
+	}
+	e.Value.(*kept).doomed = true
+	return true
+}
+
+// Drop forgets an outcome, whoever owns it.
+func (t *Table) Drop(id string) {
+	if e, ok := t.retained[id]; ok {
+		t.drop(e)
+	}
+}
+
+// Expire forgets the outcomes that are older than the limit.
+func (t *Table) Expire() {
+	for t.limits.Age > 0 && t.order.Len() > 0 && t.limits.Now().Sub(t.order.Front().Value.(*kept).at) > t.limits.Age {
+		t.drop(t.order.Front())
+		t.evicted++
+	}
 }
 
 // Own makes owner the owner of id, which runs or is retained. An id of a neighbour stays so

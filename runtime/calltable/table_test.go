@@ -3,6 +3,7 @@ package calltable
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -167,4 +168,49 @@ func TestR1_TableModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+func TestClaimsOfNeighbours(t *testing.T) {
+	tab := newTable()
+	tab.Start("a", Neighbour)
+	tab.Claim("a", 7)
+	tab.Claim("unknown", 7)
+	tab.Start("b", 3)
+	tab.Claim("b", 7) // a daemon's: nobody else can claim it
+	tab.Finish("a", outcome("1"))
+	if !tab.Claimed("a", 7) || tab.Claimed("a", 8) || tab.Claimed("unknown", 7) || tab.Claimed("b", 7) {
+		t.Error("the claims are wrong")
+	}
+	tab.Claim("a", 8)
+	if tab.Claimed("a", 7) || !tab.Claimed("a", 8) {
+		t.Error("a later session did not take over")
+	}
+	if !tab.Doom("a") || tab.Doom("a") || tab.Doom("b") || tab.Doom("unknown") {
+		t.Error("an outcome is doomed once, if it is there")
+	}
+	tab.Drop("a")
+	tab.Drop("a")
+	if state, _, _ := tab.Lookup("a"); state != StateFinished || len(tab.claims) != 0 {
+		t.Errorf("state %d, %d claims", state, len(tab.claims))
+	}
+}
+
+func TestOutcomesExpire(t *testing.T) {
+	now := time.Unix(1000, 0)
+	tab := NewTable(Limits{Entries: 10, Bytes: 10_000, Age: time.Minute, Now: func() time.Time { return now }})
+	for _, id := range []string{"a", "b"} {
+		tab.Start(id, Neighbour)
+		tab.Finish(id, outcome(id))
+		now = now.Add(40 * time.Second)
+	}
+	tab.Expire()
+	if state, _, _ := tab.Lookup("a"); state != StateFinished {
+		t.Errorf("a is old, and its state is %d", state)
+	}
+	if state, _, _ := tab.Lookup("b"); state != StateRetained {
+		t.Errorf("b is young, and its state is %d", state)
+	}
+	if got := tab.Start("a", Neighbour); got != Finished {
+		t.Errorf("an expired call runs again: %d", got)
+	}
 }

@@ -1,0 +1,76 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/agentixd/agentixd/runtime/calltable"
+	"github.com/agentixd/agentixd/runtime/wire"
+)
+
+// How long outcomes and early cancels are kept.
+const (
+	maxRetainedAge = 24 * time.Hour   // an outcome that nobody acks
+	ackedAge       = time.Minute      // one that was acked by another host than the one that asked for it
+	earlyAge       = 10 * time.Second // a cancel whose call did not come yet
+	agingInterval  = time.Hour
+)
+
+func cancelled() *wire.Error {
+	return &wire.Error{Type: wire.ErrCancelled, Message: "remote call cancelled", Cancelled: true}
+}
+
+// cancelEarly notes a cancel that overtook its call: hosts send the one over Socket.IO and the
+// other over HTTP. c.mu is held.
+func (c *calls) cancelEarly(id string) {
+	if len(c.early) >= wire.MaxRetained {
+		return
+	}
+	c.early[id] = struct{}{}
+	c.clock.AfterFunc(earlyAge, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.early, id)
+	})
+}
+
+// drop forgets an outcome.
+func (c *calls) drop(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.table.Drop(id)
+}
+
+// age lets outcomes that nobody acks go in the end. c.mu is held.
+func (c *calls) age() {
+	if c.aging {
+		return
+	}
+	c.aging = true
+	c.clock.AfterFunc(agingInterval, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.table.Expire()
+		c.aging = false
+		if _, retained := c.table.Len(); retained > 0 {
+			c.age()
+		}
+	})
+}
+
+// soleNeighbour is the only neighbour's session on /rpc: a call that comes over HTTP must be
+// its. With several it cannot be told.
+func (h *hub) soleNeighbour() calltable.Owner {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sole := calltable.Nobody
+	for id, p := range h.peers {
+		if p.daemon || p.sockets[wire.NamespaceRPC] == nil {
+			continue
+		}
+		if sole != calltable.Nobody {
+			return calltable.Nobody
+		}
+		sole = id
+	}
+	return sole
+}
