@@ -54,7 +54,7 @@ def count_and_tell(path, name):
     from agentix import trace
 
     count(path, name)
-    with trace.span("counted", {"name": name}):
+    with trace.span("counted", ran=name):
         log.info("record %s", name)
     print("line", name)
     return name
@@ -133,7 +133,7 @@ def spans(n):
 
     with trace.trace("interop", kind="test"):
         for i in range(n):
-            with trace.span("step", {"i": i}):
+            with trace.span("step", i=i):
                 pass
     return n
 
@@ -142,7 +142,7 @@ def odd_span():
     """Values that msgpack does not know, and keys that are no strings."""
     from agentix import trace
 
-    with trace.span("odd", {"set": {1}, "when": datetime.datetime(2026, 1, 2), "big": 1 << 80, "map": {1: 2}}):
+    with trace.span("odd", set={1}, when=datetime.datetime(2026, 1, 2), big=1 << 80, map={1: 2}):
         pass
     return "told"
 
