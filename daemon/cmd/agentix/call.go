@@ -28,7 +28,7 @@ func newCall(a *app) *cobra.Command {
 			"traceback is on standard error); 2 the call was not accepted or its outcome did not arrive.\n" +
 			"Interrupting the command cancels the function, unless the call has a --call-id.",
 		Example: `  agentix call box app::run --kwargs '{"input": "hello"}'`,
-		Args:    cobra.ExactArgs(2),
+		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, err := f.request(a, args[0], args[1])
 			if err != nil {

@@ -141,8 +141,23 @@ func TestTokenFileComesBeforeTheEnvironment(t *testing.T) {
 
 func TestNoDaemon(t *testing.T) {
 	got := execute(t, "", "--address", filepath.Join(t.TempDir(), "none"), "call", "a", "b::c")
-	if got.Code != 2 || !strings.HasPrefix(got.Stderr, "agentix: Unavailable: ") || strings.Contains(got.Stderr, "rpc error") {
+	if got.Code != 2 || !strings.HasPrefix(got.Stderr, "agentix: Unavailable: ") || strings.Contains(got.Stderr, "rpc error") ||
+		!strings.Contains(got.Stderr, "is agentixd running there?") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestAddressForms(t *testing.T) {
+	for address, want := range map[string]string{
+		"": defaultAddress, "/run/a.sock": "unix:///run/a.sock", "unix:///run/a.sock": "unix:///run/a.sock", "unix:a.sock": "unix:a.sock",
+		"127.0.0.1:7070": "127.0.0.1:7070", "http://localhost:7070": "localhost:7070", "[::1]:7070": "[::1]:7070",
+		"box": "", "unix://": "", "localhost": "", "localhost:": "", "https://localhost:7070": "",
+	} {
+		t.Setenv("AGENTIX_ADDRESS", "")
+		got, err := (&app{address: address}).target()
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", address, got, err, want)
+		}
 	}
 }
 
@@ -157,6 +172,9 @@ func TestUsageErrors(t *testing.T) {
 		if got.Code != 2 || !strings.HasPrefix(got.Stderr, "agentix: ") || got.Stdout != "" {
 			t.Errorf("%v: %+v", args, got)
 		}
+	}
+	if got := execute(t, "", "call", "box"); !strings.Contains(got.Stderr, "usage: agentix call SANDBOX MODULE::FUNCTION") {
+		t.Errorf("a missing argument: %q", got.Stderr)
 	}
 }
 

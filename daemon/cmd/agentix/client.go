@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"strings"
 
@@ -41,9 +42,13 @@ func (a *app) connect() (*client, error) {
 	if token != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(token)))
 	}
-	conn, err := grpc.NewClient(a.target(), options...)
+	target, err := a.target()
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", a.target(), err)
+		return nil, err
+	}
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", target, err)
 	}
 	return &client{
 		conn:      conn,
@@ -54,7 +59,8 @@ func (a *app) connect() (*client, error) {
 	}, nil
 }
 
-func (a *app) target() string {
+// target is the address in gRPC's form; it refuses what could only fail later and obscurely.
+func (a *app) target() (string, error) {
 	address := a.address
 	if address == "" {
 		address = os.Getenv("AGENTIX_ADDRESS")
@@ -63,9 +69,16 @@ func (a *app) target() string {
 		address = defaultAddress
 	}
 	if strings.HasPrefix(address, "/") {
-		return "unix://" + address
+		return "unix://" + address, nil
 	}
-	return strings.TrimPrefix(address, "http://")
+	if path, ok := strings.CutPrefix(address, "unix:"); ok && strings.TrimLeft(path, "/") != "" {
+		return address, nil
+	}
+	target := strings.TrimPrefix(address, "http://")
+	if _, port, err := net.SplitHostPort(target); err != nil || port == "" || strings.Contains(target, "/") {
+		return "", fmt.Errorf("address %q is neither unix:///path nor host:port", address)
+	}
+	return target, nil
 }
 
 func (a *app) token() (string, error) {

@@ -32,7 +32,7 @@ func newEvents(a *app) *cobra.Command {
 		Long: "events shows what happened in a sandbox, oldest first; SANDBOX - means all sandboxes.\n" +
 			"Control characters from the sandbox are escaped.",
 		Example: "  agentix events box --follow\n  agentix events box --kind log,output --json",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, err := f.request(cmd, args[0])
 			if err != nil {

@@ -36,7 +36,7 @@ func newImageImport(a *app) *cobra.Command {
 		Long: "import reads an OCI or docker archive, or with --rootfs a tar of a root file system,\n" +
 			"from FILE or, for -, from standard input.",
 		Example: "  agentix image import --rootfs --name python rootfs.tar",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source := a.stdin
 			if args[0] != "-" {

@@ -79,6 +79,16 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
+// exactly asks for n arguments, and shows which they are.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%d arguments instead of %d; usage: %s", len(args), n, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
 // write writes to a terminal or pipe. A reader that has gone away ends the process by
 // SIGPIPE or shows in the next read from the daemon; there is nobody to tell it to.
 func write(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -10,6 +10,7 @@ import (
 
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -34,6 +35,9 @@ func explain(err error) string {
 				fmt.Fprintf(&fields, "\n  %s: %s", printable(v.GetField()), printable(v.GetDescription()))
 			}
 		}
+	}
+	if found.Code() == codes.Unavailable && strings.Contains(found.Message(), "while dialing") { // no daemon has answered
+		fields.WriteString("\n  is agentixd running there? choose another daemon by --address or AGENTIX_ADDRESS")
 	}
 	return fmt.Sprintf("%s: %s%s", reason, printable(found.Message()), fields.String())
 }
