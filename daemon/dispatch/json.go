@@ -25,11 +25,15 @@ func checkJSONArguments(text string, first byte) error {
 // nests at most depth arrays and objects. It keeps no tree, so numbers stay as written.
 func checkJSON(b []byte, first byte, depth int) error {
 	trimmed := bytes.TrimLeft(b, jsonSpace)
-	if len(trimmed) == 0 || (first != 0 && trimmed[0] != first) {
-		return errors.New("it begins otherwise")
+	if len(trimmed) == 0 {
+		return errors.New("it is empty")
 	}
 	if !utf8.Valid(b) {
 		return errors.New("it is not UTF-8")
+	}
+	if first != 0 && trimmed[0] != first {
+		r, _ := utf8.DecodeRune(trimmed)
+		return fmt.Errorf("it begins with %q", r)
 	}
 	if deepest := nesting(trimmed); deepest > depth {
 		return fmt.Errorf("it nests %d deep, over the limit of %d", deepest-(depth-wire.MaxDepth), wire.MaxDepth)

@@ -223,3 +223,11 @@ func FuzzMsgpackPair(f *testing.F) {
 		}
 	})
 }
+
+func TestOtherJSONIsNamed(t *testing.T) {
+	for text, want := range map[string]string{"{}": `it begins with '{'`, `"é`: `it begins with '"'`, "é": `it begins with 'é'`, "": "it is empty", " \n": "it is empty", "\xff": "it is not UTF-8"} {
+		if err := checkJSONArguments(text, '['); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
