@@ -62,7 +62,7 @@ lint: venv-dev ## lint Go, protos and Python
 	cd sdk/python && ../../$(PYTHON) -m interrogate -q src
 
 .PHONY: test-unit
-test-unit: build ## Go tests with the race detector, the process provider and the end-to-end tests among them
+test-unit: build venv-dev ## Go tests with the race detector, the process provider and the end-to-end tests among them
 	go build -race -p $(JOBS) ./...
 	go test -race -timeout 30m -p $(TEST_JOBS) ./...
 

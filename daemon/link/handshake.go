@@ -35,7 +35,7 @@ func (l *Link) handshake(s *session, p Peer) (Peer, error) {
 			}
 			joined[i.namespace] = true
 		case packetConnectError:
-			return p, fmt.Errorf("the runtime refused namespace %s: %s", quote(i.namespace), connectErrorText(i.data))
+			return p, fmt.Errorf("%w namespace %s: %s", errRefused, quote(i.namespace), connectErrorText(i.data))
 		case packetDisconnect:
 			return p, fmt.Errorf("the runtime disconnected namespace %s", quote(i.namespace))
 		default:

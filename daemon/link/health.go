@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,8 +53,12 @@ func (l *Link) whoIsThere(ctx context.Context) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{Health: h, Neighbour: !ours(h)}, nil
+	return Peer{Health: h, Neighbour: l.refused || !ours(h)}, nil
 }
+
+// errRefused is the answer to a CONNECT. One of our runtimes that is guarded by a secret for
+// neighbours gives it to a daemon without its token: then we are a neighbour there.
+var errRefused = errors.New("the runtime refused")
 
 // ours reports whether a runtime can all that our side of the wire counts on. One that tells
 // no capabilities, or too few, is spoken to as the public protocol says.

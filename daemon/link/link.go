@@ -84,8 +84,9 @@ type Link struct {
 	opts    Options
 	timing  timing
 	ignored atomic.Uint64
-	probed  bool // a neighbour's worker has answered; of Run alone
+	probed  bool // a neighbour's worker has answered; of Run alone, as the next two
 	python  string
+	refused bool // a foreign runtime of ours does not admit us as its daemon
 
 	mu      sync.Mutex
 	session *session // nil while disconnected
@@ -186,6 +187,7 @@ func (l *Link) connectOnce(ctx context.Context) error {
 	}
 	if err != nil {
 		s.close(err)
+		l.refused = errors.Is(s.err, errRefused) && !p.Neighbour
 		return fmt.Errorf("connect to runtime: %w", s.err)
 	}
 	return l.serve(s, p)

@@ -58,7 +58,7 @@ func (n *neighbour) join(s *session) error {
 			}
 			joined[i.namespace] = true
 		case packetConnectError:
-			return fmt.Errorf("the runtime refused namespace %s: %s", quote(i.namespace), connectErrorText(i.data))
+			return fmt.Errorf("%w namespace %s: %s", errRefused, quote(i.namespace), connectErrorText(i.data))
 		case packetDisconnect:
 			return fmt.Errorf("the runtime disconnected namespace %s", quote(i.namespace))
 		default:

@@ -296,3 +296,29 @@ func TestOursIsSpokenToAsOurs(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardedOursAdmitsNeighbours: where we are not admitted as a daemon, we are a neighbour.
+func TestGuardedOursAdmitsNeighbours(t *testing.T) {
+	l := newListener(t)
+	health := `{"version":"1","capabilities":["fence","encoding","deadline","owned-results","sid-ack"]}`
+	l.serveNeighbour(health, func(n int, p *peer) {
+		if n%2 == 0 { // it also takes turns, should it change its mind
+			p.readText()
+			p.text(`44/rpc,{"message":"unauthorized"}`)
+			p.idle()
+		}
+		p.joinNeighbour()
+		p.answerProbe()
+		if n == 1 {
+			return
+		}
+		p.idle()
+	})
+	link := startNeighbour(t, l, &recorder{}, nil)
+	if _, err := link.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := link.WaitSession(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+}

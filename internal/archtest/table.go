@@ -71,6 +71,7 @@ var arrows = []arrow{
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
 	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/external", "providers/process"}},
 	{from: "test/census", to: []string{"internal/census"}},
+	{from: "test/external", tests: []string{"daemon", "gen/...", "runtime/wire"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }
 
