@@ -36,6 +36,8 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 		{Destination: insideDir, Type: "tmpfs", Source: "agentix", Options: []string{"ro", "nosuid", "nodev", "size=4k", "mode=0755"}},
 		{Destination: insideRuntime, Type: "bind", Source: p.cfg.RuntimePath, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 		{Destination: insideSocket, Type: "bind", Source: dir.path(socketDirName), Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+		// Its own cgroup, to read: how the runtime knows that a worker died for want of memory.
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "nodev", "noexec", "relatime"}},
 	}
 	if spec.Project != nil {
 		args = append(args, "--project", insideProject)

@@ -103,3 +103,17 @@ func kill(t *testing.T, _ *daemontest.Env, sandbox string) {
 		t.Fatal(err)
 	}
 }
+
+func TestWorkerDiesForWantOfMemory(t *testing.T) {
+	e, _ := start(t)
+	e.Template.Resources = &agentixv1.Resources{MemoryBytes: 128 << 20}
+	sandbox := e.Sandbox(t)
+	request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::text", Args: "[1000000000]"}
+	for name, remote := range protocols {
+		t.Run(name, func(t *testing.T) {
+			isError("WorkerDied", "", func(e *agentixv1.RemoteError) bool {
+				return e.GetReturncode() == -9 && e.GetCause() == "OOM_KILLED"
+			})(t, remote(t.Context(), t, e, request))
+		})
+	}
+}
