@@ -33,6 +33,14 @@ func (c *calls) cancelEarly(id string) {
 	})
 }
 
+// runsForNeighbour reports whether a call runs that a neighbour's host asked for.
+func (c *calls) runsForNeighbour(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, owner, _ := c.table.Lookup(id)
+	return state == calltable.StateRunning && owner == calltable.Neighbour
+}
+
 // drop forgets an outcome.
 func (c *calls) drop(id string) {
 	c.mu.Lock()

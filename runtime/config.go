@@ -39,7 +39,7 @@ type Config struct {
 	NeighbourSecret string
 	// PingInterval and PingTimeout are the heartbeat of Engine.IO; 0 = the defaults.
 	PingInterval, PingTimeout time.Duration
-	LogBuffer                 int  // events kept for neighbours' hosts on /log; 0 = wire.MaxStreamRing
+	LogBuffer                 int  // events kept for neighbours' hosts on /log; 0 = wire.MaxHostEvents
 	TraceBuffer               int  // the same on /trace
 	Init                      bool // reap orphans: for a process that is PID 1 or a child subreaper
 	Logger                    *slog.Logger
@@ -58,10 +58,10 @@ func (c *Config) Validate() error {
 		c.Clock = clock.System{}
 	}
 	if c.LogBuffer <= 0 {
-		c.LogBuffer = wire.MaxStreamRing
+		c.LogBuffer = wire.MaxHostEvents
 	}
 	if c.TraceBuffer <= 0 {
-		c.TraceBuffer = wire.MaxStreamRing
+		c.TraceBuffer = wire.MaxHostEvents
 	}
 	if c.PingInterval == 0 {
 		c.PingInterval = pingInterval

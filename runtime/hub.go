@@ -23,7 +23,8 @@ type hub struct {
 	lines  map[string]*stream.Lines
 	peers  map[calltable.Owner]*peer
 	closed bool
-	worker string // its id, for line records
+	worker string                  // its id, for line records
+	absent map[string][]absentHost // by namespace
 }
 
 func newHub(neighbours bool, logBuffer, traceBuffer int) *hub {
@@ -35,7 +36,7 @@ func newHub(neighbours bool, logBuffer, traceBuffer int) *hub {
 			wire.NamespaceTrace: stream.NewRing(newSid(), traceBuffer),
 		},
 		lines: map[string]*stream.Lines{"stdout": {}, "stderr": {}},
-		peers: map[calltable.Owner]*peer{},
+		peers: map[calltable.Owner]*peer{}, absent: map[string][]absentHost{},
 	}
 	h.room.L = &h.mu
 	return h
@@ -82,17 +83,6 @@ func (h *hub) daemonHere() bool {
 		}
 	}
 	return false
-}
-
-// publish adds an event to a neighbours' ring.
-func (h *hub) publish(namespace, event string, data []byte) {
-	if !h.neighbours {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.rings[namespace].Append(event, data)
-	h.wake()
 }
 
 // wake lets each peer look for something to send; h.mu is held.
@@ -172,45 +162,6 @@ func (h *hub) ack(p *peer, sid string, seq uint64) {
 func (h *hub) ackLocked(seq uint64) {
 	h.buffer.Ack(seq)
 	h.room.Broadcast()
-}
-
-// resumeRing serves a neighbour's _resume on namespace.
-func (h *hub) resumeRing(p *peer, namespace string, since uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if reader := p.readers[namespace]; reader != nil {
-		reader.Resume(h.rings[namespace], since)
-		p.poke()
-	}
-}
-
-// live starts a neighbour that sends no _resume.
-func (h *hub) live(p *peer, namespace string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if reader := p.readers[namespace]; reader != nil {
-		reader.Live()
-		p.poke()
-	}
-}
-
-// ackRing notes a neighbour's _ack and frees what each host that listens has.
-func (h *hub) ackRing(p *peer, namespace string, seq uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ring, reader := h.rings[namespace], p.readers[namespace]
-	if reader == nil {
-		return
-	}
-	reader.Ack(ring, seq)
-	all := ring.Last()
-	for _, other := range h.peers {
-		if r := other.readers[namespace]; r != nil {
-			all = min(all, r.Acked())
-		}
-	}
-	ring.Free(all)
-	p.poke()
 }
 
 // direct queues an outcome for the peer with this id, daemon or neighbour.

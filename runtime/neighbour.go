@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"os"
-	"time"
 
 	"github.com/agentixd/agentixd/runtime/wire"
 	"github.com/agentixd/agentixd/runtime/workerproc"
@@ -106,7 +105,7 @@ func (h *hub) publishOutput(stream string, b []byte) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lines[stream].Add(b, h.lineOf(stream))
+	h.lines[stream].Add(b, h.lineOf(stream)) // one goroutine at a time adds to a stream
 	h.wake()
 }
 
@@ -126,15 +125,11 @@ func (h *hub) flushLines() {
 // lineOf makes the record of one line; h.mu is held when it is called.
 func (h *hub) lineOf(stream string) func(string) {
 	return func(line string) {
-		data, err := wire.Marshal(map[string]any{
-			"name": loggerOf(stream), "level": "INFO", "levelno": 20, "message": line,
-			"created":  float64(time.Now().UnixMicro()) / 1e6,
-			"pathname": "", "funcName": "", "module": "stdio", "lineno": 0, "exc_text": nil, "stack_info": nil,
-			"agentix_context": hostContext + "-worker-" + h.worker, "extras": map[string]any{"agentix_stream": stream, "worker_id": h.worker},
-		})
-		if err == nil {
-			h.rings[wire.NamespaceLog].Append(wire.EventRecord, data)
-		}
+		h.appendRing(wire.NamespaceLog, wire.EventRecord, logRecord(map[string]any{
+			"name": loggerOf(stream), "level": "INFO", "levelno": 20, "module": "stdio", "message": line,
+			"agentix_context": workerContext(h.worker),
+			"extras":          map[string]any{"agentix_stream": stream, "worker_id": h.worker},
+		}))
 	}
 }
 

@@ -185,6 +185,13 @@ func (p *peer) nextOfRing(namespace string) (message, bool) {
 	if !ok {
 		return message{}, false
 	}
+	if e.Dropped > 0 {
+		record := p.hub.gapRecord(namespace, e.Dropped)
+		if namespace != wire.NamespaceLog { // told where records are, beside the numbers of /log
+			return message{socket: p.sockets[wire.NamespaceLog], event: wire.EventRecord, payload: record}, true
+		}
+		e.Name, e.Data = wire.EventRecord, record
+	}
 	envelope := wire.Envelope{Sid: ring.Sid(), Seq: e.Seq, Data: e.Data}
 	return message{socket: p.sockets[namespace], event: e.Name, encode: envelope}, true
 }

@@ -219,7 +219,10 @@ func (s *sioServer) left(p *peer, namespace string, sock *socket.Socket) {
 	h.mu.Lock()
 	if p.sockets[namespace] == sock {
 		delete(p.sockets, namespace)
-		delete(p.readers, namespace)
+		if reader := p.readers[namespace]; reader != nil {
+			s.r.hub.wentAway(namespace, reader)
+			delete(p.readers, namespace)
+		}
 	}
 	last := len(p.sockets) == 0
 	if last {

@@ -51,7 +51,9 @@ func (w *workerHandler) Frame(f workerproc.Frame) {
 		w.r.trim.saw(len(f.Value))
 		w.r.calls.finish(f.CallID, resultOutcome(&f))
 	case wire.FrameError:
-		w.r.calls.finish(f.CallID, errorOutcome(f.CallID, workerError(f.Error)))
+		e := workerError(f.Error)
+		w.tellFailure(f.CallID, e)
+		w.r.calls.finish(f.CallID, errorOutcome(f.CallID, e))
 	case wire.FrameLog:
 		w.log(f.Record, f.CallID)
 	case wire.FrameSpan:
@@ -115,6 +117,22 @@ func cut(s string, limit int) string {
 		limit--
 	}
 	return s[:limit]
+}
+
+// invokerLogger is what hosts of the public protocol know as the logger of failed calls.
+const invokerLogger = "agentix.runtime.server.worker.invoker"
+
+// tellFailure makes the log record of a function that raised, which neighbours' hosts expect.
+// A neighbour's worker sends it itself.
+func (w *workerHandler) tellFailure(id string, e *wire.Error) {
+	if e.Traceback == nil || len(w.r.cfg.WorkerCommand) > 0 || !w.r.calls.runsForNeighbour(id) {
+		return
+	}
+	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, logRecord(map[string]any{
+		"name": invokerLogger, "level": "ERROR", "levelno": 40, "module": "invoker",
+		"message": "remote call " + id + " failed", "exc_text": *e.Traceback,
+		"agentix_context": w.r.hub.context(), "extras": nil,
+	}))
 }
 
 func (w *workerHandler) log(record []byte, callID string) {

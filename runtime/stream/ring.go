@@ -2,12 +2,20 @@ package stream
 
 import "github.com/agentixd/agentixd/runtime/wire"
 
-// Event is one numbered event of a neighbour's stream; Data is msgpack.
+// Event is one numbered event of a neighbour's stream; Data is msgpack. One with Dropped is a
+// gap: that many events up to its number were lost.
 type Event struct {
-	Seq  uint64
-	Name string
-	Data []byte
+	Seq     uint64
+	Name    string
+	Data    []byte
+	Dropped uint64
 }
+
+// span is a run of numbers, both ends included.
+type span struct{ from, to uint64 }
+
+// maxLost bounds the separate runs of lost events that are remembered.
+const maxLost = 64
 
 // Ring keeps the newest unacked events for a neighbour's hosts, bounded in number and bytes.
 type Ring struct {
@@ -17,6 +25,7 @@ type Ring struct {
 	events  []Event
 	bytes   int
 	dropped uint64
+	lost    []span // what was pushed out and not told to everyone yet
 }
 
 // NewRing returns an empty stream named sid that keeps at most limit events.
@@ -27,11 +36,19 @@ func NewRing(sid string, limit int) *Ring {
 // Sid names the stream.
 func (r *Ring) Sid() string { return r.sid }
 
+// First is the number of the oldest event kept.
+func (r *Ring) First() uint64 { return r.first }
+
 // Last is the number of the newest event, 0 when there was none yet.
 func (r *Ring) Last() uint64 { return r.first + uint64(len(r.events)) - 1 }
 
-// Dropped counts the events that were pushed out before any host acked them.
+// Dropped counts the events that were pushed out before all hosts acked them.
 func (r *Ring) Dropped() uint64 { return r.dropped }
+
+// Full reports whether the next event pushes out the oldest.
+func (r *Ring) Full() bool {
+	return len(r.events) >= r.max || r.bytes >= wire.MaxStreamBytes && len(r.events) > 0
+}
 
 // Append numbers and keeps one event, and pushes out the oldest when full.
 func (r *Ring) Append(name string, data []byte) {
@@ -39,8 +56,29 @@ func (r *Ring) Append(name string, data []byte) {
 	r.bytes += eventSize(data)
 	for len(r.events) > r.max || r.bytes > wire.MaxStreamBytes && len(r.events) > 1 {
 		r.dropped++
+		r.lose(r.first)
 		r.shift()
 	}
+}
+
+// lose notes that the event with this number, the highest lost so far, is pushed out.
+func (r *Ring) lose(seq uint64) {
+	if n := len(r.lost); n > 0 && (r.lost[n-1].to == seq-1 || n == maxLost) {
+		r.lost[n-1].to = seq
+		return
+	}
+	r.lost = append(r.lost, span{seq, seq})
+}
+
+// lostAfter counts what was lost after cursor.
+func (r *Ring) lostAfter(cursor uint64) uint64 {
+	n := uint64(0)
+	for _, s := range r.lost {
+		if from := max(s.from, cursor+1); from <= s.to {
+			n += s.to - from + 1
+		}
+	}
+	return n
 }
 
 func (r *Ring) shift() {
@@ -54,13 +92,22 @@ func eventSize(data []byte) int { return recordOverhead + len(data) }
 
 // Free forgets everything up to seq; a seq of the future is ignored.
 func (r *Ring) Free(seq uint64) {
-	for seq <= r.Last() && len(r.events) > 0 && r.first <= seq {
+	if seq > r.Last() {
+		return
+	}
+	for len(r.events) > 0 && r.first <= seq {
 		r.shift()
+	}
+	for len(r.lost) > 0 && r.lost[0].to <= seq {
+		r.lost = r.lost[1:]
 	}
 }
 
-// After returns the event that follows cursor, or the oldest kept one after it.
+// After returns the event that follows cursor: a gap, if some that followed it were lost.
 func (r *Ring) After(cursor uint64) (Event, bool) {
+	if n := r.lostAfter(cursor); n > 0 {
+		return Event{Seq: r.lost[len(r.lost)-1].to, Dropped: n}, true
+	}
 	next := max(cursor+1, r.first)
 	if next > r.Last() {
 		return Event{}, false
@@ -72,11 +119,10 @@ func (r *Ring) After(cursor uint64) (Event, bool) {
 // served, so that its cursor never passes what it has not seen.
 type Reader struct {
 	resumed bool
+	acks    bool   // it is a host that acks, as far as can be told
 	start   uint64 // where it goes on if no _resume comes
 	cursor  uint64
 	acked   uint64
-	sent    []sentBatch
-	bytes   int
 }
 
 // NewReader returns a session that joins r now.
@@ -87,7 +133,7 @@ func (d *Reader) Resume(r *Ring, since uint64) {
 	if since > r.Last() {
 		since = 0
 	}
-	d.resumed, d.cursor, d.sent, d.bytes = true, since, nil, 0
+	d.resumed, d.acks, d.cursor = true, true, since
 	d.acked = max(d.acked, since)
 }
 
@@ -100,31 +146,32 @@ func (d *Reader) Live() {
 
 // Ack notes that the host has everything up to seq; a number of the future is ignored.
 func (d *Reader) Ack(r *Ring, seq uint64) {
-	if seq > r.Last() {
-		return
+	if seq <= r.Last() {
+		d.acks, d.acked = true, max(d.acked, seq)
 	}
-	d.acked = max(d.acked, seq)
-	n := 0
-	for n < len(d.sent) && d.sent[n].last <= seq {
-		d.bytes -= d.sent[n].size
-		n++
-	}
-	d.sent = d.sent[n:]
 }
 
 // Acked is the highest number the host confirmed.
 func (d *Reader) Acked() uint64 { return d.acked }
 
-// Next returns the event to send now, if there is one and the window is open.
+// Resumed reports whether the host asked for the stream from a number on, or acked it.
+func (d *Reader) Resumed() bool { return d.acks || d.acked > 0 }
+
+// Needs reports whether the next event of a full ring would take one from a host that acks
+// what it gets, and will come to it.
+func (d *Reader) Needs(r *Ring) bool { return d.acks && d.acked < r.First() && r.Full() }
+
+// GiveUp takes it that the host acks nothing, until it does.
+func (d *Reader) GiveUp() { d.acks = false }
+
+// Next returns the event to send now, if there is one.
 func (d *Reader) Next(r *Ring) (Event, bool) {
-	if !d.resumed || d.bytes >= wire.StreamWindowBytes || len(d.sent) >= wire.MaxStreamRing {
+	if !d.resumed {
 		return Event{}, false
 	}
 	e, ok := r.After(d.cursor)
 	if ok {
 		d.cursor = e.Seq
-		size := eventSize(e.Data)
-		d.sent, d.bytes = append(d.sent, sentBatch{last: e.Seq, size: size}), d.bytes+size
 	}
 	return e, ok
 }

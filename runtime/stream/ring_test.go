@@ -70,7 +70,7 @@ func TestRingDropsTheOldest(t *testing.T) {
 		r.Append("record", nil)
 	}
 	d.Resume(r, 0)
-	if diff := cmp.Diff([]uint64{3, 4, 5}, drain(r, d)); diff != "" || r.Dropped() != 2 {
+	if diff := cmp.Diff([]uint64{2, 3, 4, 5}, drain(r, d)); diff != "" || r.Dropped() != 2 {
 		t.Errorf("dropped %d (-want +got):\n%s", r.Dropped(), diff)
 	}
 }
@@ -86,21 +86,71 @@ func TestEmptyRingAfterFree(t *testing.T) {
 	}
 }
 
-func TestWindowOfANeighbour(t *testing.T) {
-	r := NewRing("s", 1000)
-	d := NewReader(r)
+func TestAFullRingWaitsForAHostThatAcks(t *testing.T) {
+	r := NewRing("s", 3)
+	d, silent := NewReader(r), NewReader(r)
+	silent.Live()
 	d.Resume(r, 0)
-	for range 20 {
-		r.Append("record", make([]byte, 1<<20))
-		drain(r, d)
+	for range 3 {
+		if d.Needs(r) {
+			t.Fatal("it waits and is not full")
+		}
+		r.Append("record", nil)
 	}
-	if d.cursor != 4 {
-		t.Fatalf("%d MiB were sent unacked, want 4", d.cursor)
+	if !d.Needs(r) || silent.Needs(r) {
+		t.Fatalf("the host that acks: %v, the other: %v", d.Needs(r), silent.Needs(r))
 	}
-	d.Ack(r, 4)
-	drain(r, d)
-	if d.cursor != 8 {
-		t.Errorf("%d MiB were sent after an ack of 4, want 8", d.cursor)
+	d.Ack(r, 1)
+	if d.Needs(r) { // what goes next is acked, though others keep it
+		t.Error("it waits for what is acked")
+	}
+	r.Append("record", nil)
+	if !d.Needs(r) {
+		t.Error("it does not wait any more")
+	}
+	d.GiveUp()
+	if d.Needs(r) {
+		t.Error("it waits for a host that was given up")
+	}
+	d.Ack(r, 2)
+	r.Append("record", nil)
+	if !d.Needs(r) {
+		t.Error("a host that acks again is not waited for")
+	}
+}
+
+func TestGapsAreToldOnceAndExactly(t *testing.T) {
+	r := NewRing("s", 3)
+	for range 10 {
+		r.Append("record", nil)
+	}
+	d := NewReader(r)
+	d.Resume(r, 2)
+	e, _ := d.Next(r)
+	if e.Dropped != 5 || e.Seq != 7 { // 3 to 7; 1 and 2 the host has
+		t.Fatalf("gap %+v", e)
+	}
+	if diff := cmp.Diff([]uint64{8, 9, 10}, drain(r, d)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	d.Resume(r, 2)
+	if e, _ := d.Next(r); e.Dropped != 5 {
+		t.Errorf("the gap was not acked, and comes not again: %+v", e)
+	}
+	d.Ack(r, 8)
+	r.Free(d.Acked())
+	if n := r.lostAfter(0); n != 0 {
+		t.Errorf("the gap was acked, and %d are still told", n)
+	}
+	for range 4 { // acked events that go are no loss
+		r.Append("record", nil)
+		d.Ack(r, r.Last())
+		r.Free(d.Acked())
+	}
+	other := NewReader(r)
+	other.Resume(r, 0)
+	if got := drain(r, other); got != nil {
+		t.Errorf("a new host gets %v", got)
 	}
 }
 
@@ -117,8 +167,8 @@ func TestRingModel(t *testing.T) {
 				if ok && e.Seq <= got {
 					t.Fatalf("%d came after %d", e.Seq, got)
 				}
-				if ok && e.Seq != got+1 && r.Dropped() == 0 {
-					t.Fatalf("%d came after %d and nothing was dropped", e.Seq, got)
+				if ok && e.Dropped == 0 && e.Seq != got+1 || ok && e.Dropped != 0 && e.Seq != got+e.Dropped {
+					t.Fatalf("%+v came after %d", e, got)
 				}
 				if ok {
 					got = e.Seq

@@ -13,7 +13,8 @@ const (
 	MaxErrorTextBytes = 1048576   // 1 MiB: message and traceback each of an error from a sandbox; cut
 	MaxRetained       = 4096      // retained results of a runtime, entries
 	MaxRetainedBytes  = 536870912 // 512 MiB: the same in bytes
-	MaxStreamRing     = 10000     // unacked events kept for a neighbour's host
+	MaxStreamRing     = 10000     // unacked events that a neighbour's worker keeps, and may send again
+	MaxHostEvents     = 100000    // unacked events that a runtime keeps for neighbours' hosts, by default; a gap tells what was lost
 	MaxStreamBytes    = 33554432  // 32 MiB: unacked records kept in a runtime
 	StreamWindowBytes = 4194304   // 4 MiB: records sent to the daemon and not acked yet
 	MaxLineBytes      = 65536     // one captured line for a neighbour's host
