@@ -100,10 +100,28 @@ func (m *Manager) check(ctx context.Context) {
 				exit = *st.Exit
 			}
 			m.startFail(e, exit)
+		case state == Ready && m.outOfReach(e):
+			m.startFail(e, providers.Exit{ID: id, Reason: providers.ExitReason(Unreachable)})
 		case state == Stopping && !deleting: // a removal that failed is tried again
 			m.startDelete(e)
 		}
 	}
+}
+
+// outOfReach tells whether a sandbox that runs has had no connection for too long, so that
+// its calls would wait for ever: its code may have taken the socket away.
+func (m *Manager) outOfReach(e *entry) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.opts.Clock.Now()
+	_, foreign := e.handle.(providers.Foreigner)
+	switch {
+	case foreign || e.link == nil || e.link.Connected():
+		e.apart = time.Time{}
+	case e.apart.IsZero():
+		e.apart = now
+	}
+	return !e.apart.IsZero() && now.Sub(e.apart) >= m.opts.UnreachableAfter
 }
 
 // startFail handles the end of a sandbox in the background.
@@ -146,6 +164,11 @@ func (m *Manager) fail(e *entry, exit providers.Exit) {
 	m.disconnect(e, exitError{exit})
 	m.opts.OnLost(id, string(exit.Reason), message)
 	m.set(e, Failed, Reason(exit.Reason), message)
+	if Reason(exit.Reason) == Unreachable { // nobody can use what still runs there
+		if err := m.engine(e.rec.Sandbox.Provider).Delete(ctx, id); err != nil {
+			m.log.Error("unreachable sandbox not ended", "sandbox", id, "err", err)
+		}
+	}
 }
 
 // exitMessage is one sentence for people.
@@ -157,6 +180,8 @@ func exitMessage(exit providers.Exit) string {
 		return fmt.Sprintf("the sandbox's main process was killed by signal %d", -exit.Code)
 	case providers.OOMKilled:
 		return "the sandbox's main process was killed because the memory limit was reached"
+	case providers.ExitReason(Unreachable):
+		return "the sandbox's runtime did not answer any more and was ended"
 	case providers.Lost:
 	}
 	return "the provider no longer runs the sandbox"

@@ -27,6 +27,7 @@ import (
 const (
 	defaultStartTimeout  = 60 * time.Second // from Create until the worker answers
 	defaultCheckInterval = 30 * time.Second // between looks at the provider's list
+	defaultUnreachable   = 60 * time.Second // longer than a runtime that is stopped for a while
 	removeTimeout        = 30 * time.Second // for the provider to remove one sandbox
 	drainTimeout         = 500 * time.Millisecond
 	defaultPageSize      = 100
@@ -65,8 +66,11 @@ type Options struct {
 	AllowHostPath []string
 	StartTimeout  time.Duration // default 60 s
 	CheckInterval time.Duration // default 30 s
-	Clock         clock.Clock   // default: the system's
-	Logger        *slog.Logger  // default: discard
+	// UnreachableAfter is how long the runtime of a READY sandbox may be out of reach before
+	// the sandbox is given up; default 60 s. Runtimes that someone else started are not.
+	UnreachableAfter time.Duration
+	Clock            clock.Clock  // default: the system's
+	Logger           *slog.Logger // default: discard
 }
 
 // Manager owns all sandboxes of a daemon.
@@ -95,6 +99,7 @@ type entry struct {
 	link     *link.Link
 	unlink   context.CancelCauseFunc
 	linkOver chan struct{}
+	apart    time.Time // since when check has found the link without a connection; zero = it had one
 
 	unexpose func() // closes the port of an exposed runtime; nil = there is none
 
@@ -121,6 +126,9 @@ func New(opts Options) *Manager {
 	}
 	if opts.CheckInterval <= 0 {
 		opts.CheckInterval = defaultCheckInterval
+	}
+	if opts.UnreachableAfter <= 0 {
+		opts.UnreachableAfter = defaultUnreachable
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.System{}

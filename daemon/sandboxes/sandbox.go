@@ -35,6 +35,7 @@ const (
 	Deleted     Reason = "DELETED"
 	StartFailed Reason = "START_FAILED"
 	Lost        Reason = Reason(providers.Lost)
+	Unreachable Reason = "UNREACHABLE"
 )
 
 // Sandbox is what clients may know of a sandbox.

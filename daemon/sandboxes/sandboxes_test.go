@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -365,6 +367,26 @@ func (s silent) Watch(ctx context.Context) (<-chan providers.Exit, error) {
 	out := make(chan providers.Exit)
 	context.AfterFunc(ctx, func() { close(out) })
 	return out, nil
+}
+
+// TestR3_RuntimeOutOfReach: a sandbox whose runtime has no socket any more is given up, so
+// that its calls end; what ran in it is ended.
+func TestR3_RuntimeOutOfReach(t *testing.T) {
+	r := newRig(t, func(o *sandboxes.Options) {
+		o.CheckInterval, o.UnreachableAfter = 20*time.Millisecond, 100*time.Millisecond
+	})
+	r.create(sandboxes.CreateRequest{ID: "deaf"})
+	if err := os.Remove(filepath.Join(r.dir, "p", "deaf", "rpc.sock")); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.boot() // the next daemon finds no way in
+	await.True(t, func() bool { return r.lostReason("deaf") == "UNREACHABLE" }, "word of the loss")
+	await.True(t, func() bool { return r.state("deaf") == sandboxes.Failed }, "FAILED")
+	await.True(t, func() bool {
+		list, err := r.provider.List(t.Context())
+		return err == nil && len(list) == 0
+	}, "the end of its processes")
 }
 
 func TestParallelCreates(t *testing.T) {

@@ -107,6 +107,8 @@ const (
 	SandboxReason_SANDBOX_REASON_OOM_KILLED SandboxReason = 5
 	// The provider no longer knows it.
 	SandboxReason_SANDBOX_REASON_LOST SandboxReason = 6
+	// Its runtime did not answer for a minute; its processes were ended.
+	SandboxReason_SANDBOX_REASON_UNREACHABLE SandboxReason = 7
 )
 
 // Enum value maps for SandboxReason.
@@ -119,6 +121,7 @@ var (
 		4: "SANDBOX_REASON_KILLED",
 		5: "SANDBOX_REASON_OOM_KILLED",
 		6: "SANDBOX_REASON_LOST",
+		7: "SANDBOX_REASON_UNREACHABLE",
 	}
 	SandboxReason_value = map[string]int32{
 		"SANDBOX_REASON_UNSPECIFIED":  0,
@@ -128,6 +131,7 @@ var (
 		"SANDBOX_REASON_KILLED":       4,
 		"SANDBOX_REASON_OOM_KILLED":   5,
 		"SANDBOX_REASON_LOST":         6,
+		"SANDBOX_REASON_UNREACHABLE":  7,
 	}
 )
 
@@ -793,7 +797,7 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x13SANDBOX_STATE_READY\x10\x02\x12\x1a\n" +
 	"\x16SANDBOX_STATE_STOPPING\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x18\n" +
-	"\x14SANDBOX_STATE_FAILED\x10\x05*\xda\x01\n" +
+	"\x14SANDBOX_STATE_FAILED\x10\x05*\xfa\x01\n" +
 	"\rSandboxReason\x12\x1e\n" +
 	"\x1aSANDBOX_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_REASON_DELETED\x10\x01\x12\x1f\n" +
@@ -801,7 +805,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x15SANDBOX_REASON_EXITED\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_REASON_KILLED\x10\x04\x12\x1d\n" +
 	"\x19SANDBOX_REASON_OOM_KILLED\x10\x05\x12\x17\n" +
-	"\x13SANDBOX_REASON_LOST\x10\x062\xb2\x03\n" +
+	"\x13SANDBOX_REASON_LOST\x10\x06\x12\x1e\n" +
+	"\x1aSANDBOX_REASON_UNREACHABLE\x10\a2\xb2\x03\n" +
 	"\x0eSandboxService\x12f\n" +
 	"\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18:\asandbox\"\r/v1/sandboxes\x12`\n" +
 	"\n" +

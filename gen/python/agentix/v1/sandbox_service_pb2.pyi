@@ -76,6 +76,8 @@ class _SandboxReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sandbox
     """Its main process was killed for want of memory."""
     SANDBOX_REASON_LOST: _SandboxReason.ValueType  # 6
     """The provider no longer knows it."""
+    SANDBOX_REASON_UNREACHABLE: _SandboxReason.ValueType  # 7
+    """Its runtime did not answer for a minute; its processes were ended."""
 
 class SandboxReason(_SandboxReason, metaclass=_SandboxReasonEnumTypeWrapper):
     """SandboxReason is why a sandbox is in its state."""
@@ -94,6 +96,8 @@ SANDBOX_REASON_OOM_KILLED: SandboxReason.ValueType  # 5
 """Its main process was killed for want of memory."""
 SANDBOX_REASON_LOST: SandboxReason.ValueType  # 6
 """The provider no longer knows it."""
+SANDBOX_REASON_UNREACHABLE: SandboxReason.ValueType  # 7
+"""Its runtime did not answer for a minute; its processes were ended."""
 Global___SandboxReason: _TypeAlias = SandboxReason  # noqa: Y015
 
 @_typing.final
