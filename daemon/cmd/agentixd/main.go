@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/agentixd/agentixd/daemon"
@@ -17,7 +18,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.LookupEnv, os.Stderr)) }
+// softMemory is where the garbage collector begins to work harder and gives memory back, so
+// that one call with a payload of hundreds of megabytes does not stay resident: 512 MiB.
+// The environment variable GOMEMLIMIT overrides it.
+const softMemory = 536870912
+
+func main() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(softMemory)
+	}
+	os.Exit(run(os.Args[1:], os.LookupEnv, os.Stderr))
+}
 
 // run returns the exit code: 0 after a stop by signal, 1 for a failure, 2 for a wrong command line.
 func run(args []string, getenv func(string) (string, bool), stderr io.Writer) int {
