@@ -118,9 +118,12 @@ func New(opts Options) *Link {
 func (l *Link) Run(ctx context.Context) error {
 	pause := l.timing.backoff
 	for {
-		began := l.opts.Clock.Now()
+		began, sessions := l.opts.Clock.Now(), l.sessions()
 		if err := l.connectOnce(ctx); ctx.Err() == nil {
 			l.noteFailure(err)
+		}
+		if l.sessions() > sessions { // it was up, so what cut it may well be over
+			pause = min(pause, l.timing.backoffUp)
 		}
 		if l.opts.Clock.Now().Sub(began) >= l.timing.steady {
 			pause = l.timing.backoff
@@ -130,6 +133,13 @@ func (l *Link) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, l.timing.backoffTo)
 	}
+}
+
+// sessions is how many connections were established so far.
+func (l *Link) sessions() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.number
 }
 
 func (l *Link) noteFailure(err error) {

@@ -91,10 +91,12 @@ func (n *neighbour) askAll(s *session, namespace string) {
 	}
 }
 
-// wake lets handle look what is due after d; it may come late when much else comes.
+// wake lets handle look what is due after d, and returns when that is. When the inbox is
+// full, what is in it makes handle look.
 func (n *neighbour) wake(s *session, d time.Duration) time.Time {
+	at := s.clock.Now().Add(d) // first: the timer must not fire before it
 	s.clock.AfterFunc(d, func() { s.in.tryPut(inbound{kind: packetTick}) })
-	return s.clock.Now().Add(d)
+	return at
 }
 
 // handle takes one packet of an established connection, and does what is due. Nothing but

@@ -25,6 +25,7 @@ type timing struct {
 	write     time.Duration // longest time for one write
 	backoff   time.Duration // first pause before a reconnect
 	backoffTo time.Duration // longest pause
+	backoffUp time.Duration // longest pause after a connection that was established
 	steady    time.Duration // a connection that lasted this long resets the pause
 	resume    time.Duration // to a neighbour: how long events of the connection before may be on their way
 	hold      time.Duration // from a neighbour: how long a record waits for those before it
@@ -38,6 +39,7 @@ var defaultTiming = timing{
 	write:     30 * time.Second,
 	backoff:   50 * time.Millisecond,
 	backoffTo: 2 * time.Second,
+	backoffUp: 250 * time.Millisecond,
 	steady:    time.Second,
 	resume:    500 * time.Millisecond,
 	hold:      time.Second,

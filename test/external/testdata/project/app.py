@@ -40,13 +40,12 @@ def blob(size):
     return "x" * size
 
 
-def ran(path):
+def note(path, name):
     """Notes that it ran, prints a line and logs one."""
     with open(path, "ab", buffering=0) as f:
-        f.write(b"ran\n")
-    name = os.path.basename(path)
-    print(f"out {name}")
-    logging.getLogger("app").warning("log %s", name)
+        f.write(f"{name}\n".encode())
+    sys.stdout.write(f"out {name}\n")
+    logging.getLogger("app.note").warning("log %s", name)
     return name
 
 
