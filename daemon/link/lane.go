@@ -153,11 +153,13 @@ func (a *lane) hand(first uint64, records []wire.Record) {
 	}
 }
 
-// parseEnvelope reads the envelope of an event; of one that is cut only the names in it. An
-// event without a number is the data itself.
+// parseEnvelope reads the envelope of an event; of one that is cut only the names in it.
+// What is no envelope is the data itself.
 func parseEnvelope(i inbound) (e wire.Envelope, numbered bool) {
 	var seq int64
+	envelope := false
 	wire.Peek(i.data, func(key string, raw []byte) {
+		envelope = envelope || key == "_sid" || key == "_seq"
 		switch key {
 		case "_sid":
 			e.Sid, _ = wire.Text(raw)
@@ -168,7 +170,10 @@ func parseEnvelope(i inbound) (e wire.Envelope, numbered bool) {
 		}
 	})
 	if seq < 1 || seq > math.MaxInt64-maxHeldRecords {
-		return wire.Envelope{Data: i.data}, false
+		if !envelope {
+			e.Data = i.data
+		}
+		return wire.Envelope{Data: e.Data}, false
 	}
 	e.Seq = uint64(seq)
 	if e.Sid = cut(e.Sid, maxSidBytes); e.Sid == "" {
@@ -188,7 +193,9 @@ func (a *lane) record(event string, data []byte, isCut bool) (wire.Record, bool)
 	case a.namespace == wire.NamespaceTrace:
 		r = wire.Record{Kind: wire.RecordSpan, Event: event, Data: data}
 		if id, ok := peekText(data, "call_id"); ok {
-			r.CallID, _ = a.s.inID(id)
+			if own, mine := a.s.inID(id); mine {
+				r.CallID = own
+			}
 		}
 	default: // not in the protocol; hosts ignore it, the journal need not
 		r = wire.Record{Kind: wire.RecordPlugin, Namespace: a.namespace, Event: event, Data: data}

@@ -168,9 +168,6 @@ func (n *neighbour) result(s *session, i inbound) error {
 }
 
 func (n *neighbour) callError(s *session, i inbound) error {
-	if i.cut {
-		return n.malformed(s, i)
-	}
 	e, err := decodeCallError(i.data)
 	if err != nil || e.Error == nil {
 		return n.malformed(s, i)
@@ -192,9 +189,6 @@ func (n *neighbour) malformed(s *session, i inbound) error {
 		return s.charge()
 	}
 	e := &wire.Error{Type: errMalformed, Message: fmt.Sprintf("the runtime sent a %s that cannot be read", i.event)}
-	if i.cut {
-		e = &wire.Error{Type: wire.ErrFrameTooLarge, Message: fmt.Sprintf("the runtime sent a %s of over %d bytes", i.event, maxErrorBytes), Limit: maxErrorBytes}
-	}
 	n.l.opts.Handler.CallError(wire.CallError{CallID: id, Error: e})
 	return nil
 }
