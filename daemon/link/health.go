@@ -50,7 +50,10 @@ func (l *Link) whoIsThere(ctx context.Context) (Peer, error) {
 		return Peer{Health: wire.Health{Status: "ok", Runtime: "agentix-runtime", Protocol: 1}}, nil
 	}
 	h, err := l.askHealth(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errProtocol), errors.Is(err, errStatus), errors.Is(err, errRedirect):
+		return Peer{}, fmt.Errorf("%w: %w", errNoRuntime, err)
+	case err != nil:
 		return Peer{}, err
 	}
 	return Peer{Health: h, Neighbour: l.refused || !ours(h)}, nil
@@ -59,6 +62,12 @@ func (l *Link) whoIsThere(ctx context.Context) (Peer, error) {
 // errRefused is the answer to a CONNECT. One of our runtimes that is guarded by a secret for
 // neighbours gives it to a daemon without its token: then we are a neighbour there.
 var errRefused = errors.New("the runtime refused")
+
+// errNoRuntime is wrapped by errors about a foreign runtime that will not pass by waiting.
+var errNoRuntime = errors.New("what answers there is no runtime, or does not let us in")
+
+// errStatus is a status of GET /health that says that something else is there.
+var errStatus = errors.New("status")
 
 // ours reports whether a runtime can all that our side of the wire counts on. One that tells
 // no capabilities, or too few, is spoken to as the public protocol says.
@@ -107,8 +116,11 @@ func getHealth(ctx context.Context, dial func(context.Context) (net.Conn, error)
 		return nil, fmt.Errorf("get health: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get health: status %d", resp.StatusCode)
+	switch code := resp.StatusCode; {
+	case code >= http.StatusMultipleChoices && code < http.StatusInternalServerError:
+		return nil, fmt.Errorf("get health: %w %d", errStatus, code)
+	case code != http.StatusOK: // it may be about to start
+		return nil, fmt.Errorf("get health: status %d", code)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes+1))
 	if err != nil {

@@ -115,7 +115,9 @@ func TestS10_SenderReplaced(t *testing.T) {
 	link := startNeighbour(t, l, h, nil)
 	want := []string{"/log old 41 old", "/log new 1 again", "/log new 2 again", "/log new 3 third", "/log new 3 again"}
 	await.True(t, func() bool { return len(get(h, func(r *recorder) []wire.Batch { return r.batches })) >= 4 }, "the records")
-	await.True(t, func() bool { return len(flat(get(h, func(r *recorder) []wire.Batch { return r.batches }))) >= len(want) }, "the records")
+	await.True(t, func() bool {
+		return len(flat(get(h, func(r *recorder) []wire.Batch { return r.batches }))) >= len(want)
+	}, "the records")
 	if diff := cmp.Diff(want, flat(get(h, func(r *recorder) []wire.Batch { return r.batches }))); diff != "" {
 		t.Error(diff)
 	}

@@ -146,6 +146,7 @@ func (l *Link) noteFailure(err error) {
 	l.mu.Lock()
 	repeated := l.lastErr != nil && l.lastErr.Error() == err.Error()
 	l.lastErr = err
+	l.notify()
 	l.mu.Unlock()
 	level := slog.LevelInfo
 	switch {
@@ -198,6 +199,9 @@ func (l *Link) connectOnce(ctx context.Context) error {
 	if err != nil {
 		s.close(err)
 		l.refused = errors.Is(s.err, errRefused) && !p.Neighbour
+		if errors.Is(s.err, errRefused) && p.Neighbour {
+			return fmt.Errorf("connect to runtime: %w: %w", errNoRuntime, s.err)
+		}
 		return fmt.Errorf("connect to runtime: %w", s.err)
 	}
 	return l.serve(s, p)

@@ -63,18 +63,36 @@ func (l *Link) PeerIn(session uint64) (Peer, bool) {
 func (l *Link) Ignored() uint64 { return l.ignored.Load() }
 
 // WaitReady waits until the runtime is connected and its worker has answered. It fails early
-// (FailedPrecondition, START_FAILED) if the worker cannot start, and with Unavailable
-// (RUNTIME_UNAVAILABLE) when ctx ends.
+// (FailedPrecondition, START_FAILED) if the worker cannot start or what answers is no runtime, and
+// with Unavailable (RUNTIME_UNAVAILABLE) when ctx ends.
 func (l *Link) WaitReady(ctx context.Context) (wire.Health, error) {
+	return l.waitFor(ctx, func(h wire.Health) (bool, error) {
+		if !h.Ready && h.Error != "" {
+			return false, errs.New(errs.FailedPrecondition, errs.StartFailed, "the worker does not start: %s", h.Error)
+		}
+		return h.Ready, nil
+	})
+}
+
+// WaitConnected is WaitReady that does not wait for a worker.
+func (l *Link) WaitConnected(ctx context.Context) error {
+	_, err := l.waitFor(ctx, func(wire.Health) (bool, error) { return true, nil })
+	return err
+}
+
+// waitFor waits until the runtime is connected and done says so.
+func (l *Link) waitFor(ctx context.Context, done func(wire.Health) (bool, error)) (wire.Health, error) {
 	for {
 		l.mu.Lock()
 		h, connected, changed, lastErr := l.health, l.session != nil, l.changed, l.lastErr
 		l.mu.Unlock()
-		if connected && h.Ready {
-			return h, nil
+		if connected {
+			if ready, err := done(h); ready || err != nil {
+				return h, err
+			}
 		}
-		if connected && h.Error != "" {
-			return h, errs.New(errs.FailedPrecondition, errs.StartFailed, "the worker does not start: %s", h.Error)
+		if errors.Is(lastErr, errNoRuntime) {
+			return h, errs.New(errs.FailedPrecondition, errs.StartFailed, "%s", cut(lastErr.Error(), maxErrorText))
 		}
 		select {
 		case <-changed:
@@ -82,11 +100,16 @@ func (l *Link) WaitReady(ctx context.Context) (wire.Health, error) {
 			what := "the runtime does not answer"
 			if connected {
 				what = "the worker does not answer"
+			} else if l.opts.Foreign != nil && lastErr != nil { // how to get there is the caller's business
+				what += ": " + cut(lastErr.Error(), maxErrorText)
 			}
 			return h, unavailable("%s", what).WithCause(errors.Join(context.Cause(ctx), lastErr))
 		}
 	}
 }
+
+// maxErrorText is how much of an error about a foreign runtime a client is told.
+const maxErrorText = 500
 
 // WaitSession waits for a connection with another number than ended, and returns its number;
 // it fails only when ctx ends.

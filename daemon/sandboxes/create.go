@@ -12,6 +12,7 @@ import (
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
 	"github.com/agentixd/agentixd/providers"
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 var (
@@ -208,7 +209,8 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	if err != nil {
 		return err
 	}
-	m.connect(e, handle, true)
+	_, foreign := handle.(providers.Foreigner)
+	m.connect(e, handle, !foreign)
 	if exit, known := m.ended(ctx, handle); known && exit != nil { // hints before now were not taken
 		m.startFail(e, *exit)
 	}
@@ -227,13 +229,9 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		case <-ctx.Done():
 		}
 	})
-	health, err := e.link.WaitReady(ctx)
+	health, told, err := m.awaitReady(ctx, e, handle)
 	if err != nil {
 		return err
-	}
-	told := health
-	if _, foreign := handle.(providers.Foreigner); !foreign { // then the link has asked
-		told = m.askHealth(ctx, handle)
 	}
 	if err := m.expose(ctx, e); err != nil {
 		return err
@@ -256,6 +254,27 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		m.log.Warn("event of a READY sandbox not committed yet", "sandbox", e.rec.Sandbox.ID, "err", err)
 	}
 	return nil
+}
+
+// awaitReady waits for the runtime and its worker, and asks the runtime about itself. One
+// that someone else runs is there already, or it is the wrong address.
+func (m *Manager) awaitReady(ctx context.Context, e *entry, handle providers.Handle) (health, told wire.Health, err error) {
+	if _, foreign := handle.(providers.Foreigner); !foreign {
+		if health, err = e.link.WaitReady(ctx); err == nil {
+			told = m.askHealth(ctx, handle)
+		}
+		return health, told, err
+	}
+	soon, cancel := context.WithTimeoutCause(ctx, joinTimeout, fmt.Errorf("it could not be reached within %s", joinTimeout))
+	defer cancel()
+	if err := e.link.WaitConnected(soon); err != nil {
+		if errs.Is(err, errs.Unavailable) && ctx.Err() == nil {
+			err = errs.New(errs.FailedPrecondition, errs.StartFailed, "%s; %s", context.Cause(soon), messageOf(err)).WithCause(err)
+		}
+		return health, told, err
+	}
+	health, err = e.link.WaitReady(ctx)
+	return health, health, err // the link has asked already
 }
 
 // exitError is the end of a sandbox as an error.

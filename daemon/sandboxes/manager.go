@@ -26,6 +26,7 @@ import (
 
 const (
 	defaultStartTimeout  = 60 * time.Second // from Create until the worker answers
+	joinTimeout          = 10 * time.Second // for a connection to a runtime that someone else runs
 	defaultCheckInterval = 30 * time.Second // between looks at the provider's list
 	defaultUnreachable   = 60 * time.Second // longer than a runtime that is stopped for a while
 	removeTimeout        = 30 * time.Second // for the provider to remove one sandbox
