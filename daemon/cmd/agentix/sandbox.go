@@ -29,6 +29,8 @@ type createFlags struct {
 	env, labels                           []string
 	cpus                                  float64
 	pids                                  int64
+	provider, runtimeURL                  string
+	expose                                bool
 }
 
 func newSandboxCreate(a *app) *cobra.Command {
@@ -56,6 +58,9 @@ func newSandboxCreate(a *app) *cobra.Command {
 				return writeJSON(cmd.OutOrStdout(), made)
 			}
 			writeln(cmd.OutOrStdout(), oneLine(sandboxID(made.GetName())))
+			if f.expose {
+				writeln(cmd.OutOrStdout(), oneLine(made.GetRuntime().GetUrl()))
+			}
 			return nil
 		},
 	}
@@ -68,6 +73,9 @@ func newSandboxCreate(a *app) *cobra.Command {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors, for example 1.5 (default: the daemon's)")
 	flags.StringVar(&f.memory, "memory", "", "memory in bytes, or with k, m, g, for example 512m (default: the daemon's)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default: the daemon's)")
+	flags.StringVar(&f.provider, "provider", "", "what runs it (default: the daemon's); external joins the runtime at --runtime-url")
+	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
+	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
 	flags.StringVar(&f.requestID, "request-id", "", "the same id again returns the sandbox made by the first request")
 	return command
 }
@@ -95,6 +103,13 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 	sandbox := &agentixv1.Sandbox{Image: f.image, Project: project, Env: env, Labels: labels}
 	if f.cpus != 0 || memory != 0 || f.pids != 0 {
 		sandbox.Resources = &agentixv1.Resources{Cpus: f.cpus, MemoryBytes: memory, Pids: f.pids}
+	}
+	sandbox.Provider, sandbox.ExposeRuntime = f.provider, f.expose
+	if f.runtimeURL != "" {
+		sandbox.Runtime = &agentixv1.Runtime{Url: f.runtimeURL}
+		if sandbox.Provider == "" {
+			sandbox.Provider = "external"
+		}
 	}
 	return &agentixv1.CreateSandboxRequest{Sandbox: sandbox, SandboxId: f.id, RequestId: f.requestID}, nil
 }

@@ -48,6 +48,31 @@ func TestSandboxCreate(t *testing.T) {
 	}
 }
 
+// TestSandboxOfOthers: runtimes that someone else runs, and ours for clients of others.
+func TestSandboxOfOthers(t *testing.T) {
+	var got *agentixv1.CreateSandboxRequest
+	address := serve(t, &daemon{create: func(_ context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
+		got = proto.CloneOf(r)
+		return &agentixv1.Sandbox{Name: "sandboxes/box", Runtime: &agentixv1.Runtime{Url: "http://agentix:s@127.0.0.1:1"}}, nil
+	}})
+	for _, c := range []struct {
+		args []string
+		want *agentixv1.Sandbox
+		out  string
+	}{
+		{[]string{"--runtime-url", "http://h:1"}, &agentixv1.Sandbox{Provider: "external", Runtime: &agentixv1.Runtime{Url: "http://h:1"}}, "box\n"},
+		{[]string{"--provider", "process", "--expose-runtime"}, &agentixv1.Sandbox{Provider: "process", ExposeRuntime: true}, "box\nhttp://agentix:s@127.0.0.1:1\n"},
+	} {
+		ran := execute(t, "", append([]string{"--address", address, "sandbox", "create"}, c.args...)...)
+		if diff := cmp.Diff(ran, result{0, c.out, ""}); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(got.GetSandbox(), c.want, protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "1": 1, "2k": 2048, "3M": 3145728, "1g": 1073741824} {
 		if got, err := parseBytes(text); err != nil || got != want {
