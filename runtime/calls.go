@@ -50,14 +50,14 @@ func newCalls(h *hub, foreign bool, c clock.Clock) *calls {
 	}
 }
 
-// start runs c for owner; session is the neighbour's session that asked, if that is known.
+// start runs c for owner; session is the neighbour's session that asked, see soleNeighbour.
 // wait, if not nil, gets the outcome too. The verdict says whether the call was new; an
 // outcome that is already there comes back with it.
 func (c *calls) start(call *wire.Call, owner, session calltable.Owner, wait chan calltable.Outcome) (calltable.Verdict, calltable.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	verdict := c.table.Start(call.CallID, owner)
-	if verdict == calltable.New || session != calltable.Nobody {
+	if session > 0 || session == calltable.Nobody && verdict == calltable.New {
 		c.table.Claim(call.CallID, session)
 	}
 	_, _, outcome := c.table.Lookup(call.CallID)

@@ -65,17 +65,20 @@ func (c *calls) age() {
 	})
 }
 
+// noNeighbour is in the place of a session when there is none.
+const noNeighbour calltable.Owner = -2
+
 // soleNeighbour is the only neighbour's session on /rpc: a call that comes over HTTP must be
-// its. With several it cannot be told.
+// its. With several it is Nobody, for it cannot be told, without any noNeighbour.
 func (h *hub) soleNeighbour() calltable.Owner {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sole := calltable.Nobody
+	sole := noNeighbour
 	for id, p := range h.peers {
 		if p.daemon || p.sockets[wire.NamespaceRPC] == nil {
 			continue
 		}
-		if sole != calltable.Nobody {
+		if sole != noNeighbour {
 			return calltable.Nobody
 		}
 		sole = id

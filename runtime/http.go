@@ -91,7 +91,7 @@ func (r *Runtime) runCall(w http.ResponseWriter, req *http.Request, call *wire.C
 	wait, shown := waitBudget(req.Header.Values("Prefer"))
 	owner, session := calltable.Neighbour, r.hub.soleNeighbour()
 	if r.callerOf(req) == ourDaemon {
-		owner, session = calltable.Nobody, calltable.Nobody
+		owner, session = calltable.Nobody, noNeighbour
 	}
 	done := make(chan calltable.Outcome, 1)
 	verdict, outcome := r.calls.start(call, owner, session, done)

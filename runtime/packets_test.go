@@ -63,7 +63,7 @@ func TestDecoderTakesEvents(t *testing.T) {
 		if args, ok := p.Data.([]any); ok {
 			event, _ = args[0].(string)
 			if len(args) > 1 {
-				if b, ok := argument(args); ok && !cmp.Equal(b, []byte{0x80}) {
+				if b, ok := argument(args, 0x80); ok && !cmp.Equal(b, []byte{0x80}) {
 					payload = string(b)
 				}
 			}

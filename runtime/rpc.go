@@ -33,7 +33,7 @@ func (r *Runtime) onCall(p *peer, payload []byte) {
 		r.hub.direct(p.id, errorOutcome(id, refusal))
 		return
 	}
-	session := calltable.Nobody
+	session := noNeighbour
 	if !p.daemon {
 		session = p.id
 	}

@@ -256,9 +256,16 @@ func (s *sioServer) event(p *peer, namespace string, args []any) {
 	if !ok {
 		return
 	}
-	payload, ok := argument(args)
+	none := byte(0xc0) // what no data means: nil, and on /rpc an empty map
+	if namespace == wire.NamespaceRPC {
+		none = 0x80
+	}
+	payload, ok := argument(args, none)
+	if !ok && namespace != wire.NamespaceRPC { // there, only binary arguments are taken
+		payload, ok = jsonArgument(args[1])
+	}
 	if !ok {
-		return // only binary arguments are taken
+		return
 	}
 	known := s.r.handle(p, namespace, name, payload)
 	if ack, ok := args[len(args)-1].(socket.Ack); ok && known {
@@ -266,10 +273,10 @@ func (s *sioServer) event(p *peer, namespace string, args []any) {
 	}
 }
 
-// argument is the binary argument of an event. None at all counts as an empty map.
-func argument(args []any) ([]byte, bool) {
+// argument is the binary argument of an event, none if it has no data.
+func argument(args []any, none byte) ([]byte, bool) {
 	if len(args) < 2 {
-		return []byte{0x80}, true
+		return []byte{none}, true
 	}
 	switch v := args[1].(type) {
 	case types.BufferInterface:
@@ -277,15 +284,43 @@ func argument(args []any) ([]byte, bool) {
 			return nil, false
 		}
 		if v.Len() == 0 {
-			return []byte{0x80}, true
+			return []byte{none}, true
 		}
 		return v.Bytes(), true
 	case []byte:
 		return v, true
 	case nil, socket.Ack:
-		return []byte{0x80}, true
+		return []byte{none}, true
 	}
 	return nil, false
+}
+
+// jsonArgument is an argument that came as JSON, as the document that it would have been.
+func jsonArgument(arg any) ([]byte, bool) {
+	payload, err := wire.Marshal(integers(arg, wire.MaxDepth))
+	return payload, err == nil
+}
+
+// integers makes integers of the numbers that were some: the parser knows only floats.
+func integers(v any, depth int) any {
+	if depth == 0 {
+		return nil
+	}
+	switch v := v.(type) {
+	case float64:
+		if n := int64(v); float64(n) == v && n > -1<<53 && n < 1<<53 {
+			return n
+		}
+	case []any:
+		for i := range v {
+			v[i] = integers(v[i], depth-1)
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = integers(v[key], depth-1)
+		}
+	}
+	return v
 }
 
 // close ends every connection without a goodbye, so that hosts come back, and waits.

@@ -149,7 +149,7 @@ func (t *Table) Ack(id string, owner Owner) bool {
 }
 
 // Claim notes the session of a neighbour's host that asked for id, by a call or a resume, or
-// Nobody if that cannot be told. Hosts ack every outcome they see, also those of others.
+// Nobody if it was one of several. Hosts ack every outcome they see, also those of others.
 func (t *Table) Claim(id string, session Owner) {
 	if owner, ok := t.running[id]; ok && owner == Neighbour {
 		t.claims[id] = session
@@ -158,8 +158,11 @@ func (t *Table) Claim(id string, session Owner) {
 	}
 }
 
-// Claimed reports whether id was last asked for by this session.
-func (t *Table) Claimed(id string, session Owner) bool { return t.claims[id] == session }
+// Claimed reports whether id was last asked for by this session, or nobody claimed it.
+func (t *Table) Claimed(id string, session Owner) bool {
+	claim, ok := t.claims[id]
+	return !ok || claim == session
+}
 
 // Doom marks an outcome of neighbours that will be dropped after a while, since some host
 // acked it. It is false if there is no such outcome, or it was marked before.
