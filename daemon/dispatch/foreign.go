@@ -66,11 +66,21 @@ func neighbourCall(c *wire.Call, now time.Time) (*wire.Call, error) {
 // errResultDecode is the type of a value that is no pickle.
 const errResultDecode = "ResultDecodeError"
 
+// largeValue is the size from which conversions wait for each other: each takes several
+// times its input in memory, and one hostile runtime must not make the daemon hold many.
+const largeValue = 1 << 20 // 1 MiB
+
+var largeConversion = make(chan struct{}, 1)
+
 // in is o with a pickled value in the encoding that was asked for. Other outcomes stay as
 // they are.
 func (o Outcome) in(want string) Outcome {
 	if o.Error != nil || o.Encoding != wire.EncodingPickle || want == "" || want == wire.EncodingPickle {
 		return o
+	}
+	if len(o.Value) > largeValue {
+		largeConversion <- struct{}{}
+		defer func() { <-largeConversion }()
 	}
 	out := Outcome{CallID: o.CallID, Encoding: want}
 	var err error
