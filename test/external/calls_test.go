@@ -84,7 +84,11 @@ func TestCalls(t *testing.T) {
 			}
 		})
 		t.Run("large", func(t *testing.T) {
-			text := strings.Repeat("x", 4<<20)
+			size := 4 << 20
+			if full {
+				size = 200 << 20
+			}
+			text := strings.Repeat("x", size)
 			if got := call(t, e, box, "blob", quoted(len(text))); got != `"`+text+`"` {
 				t.Errorf("got %d bytes", len(got))
 			}
