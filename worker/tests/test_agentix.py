@@ -109,6 +109,8 @@ def test_events_both_ways(fresh: WorkerProcess) -> None:
     assert {"type": "sio_open", "namespace": "/plug"} in fresh.seen
     fresh.call("plug::emit", "hello", {"a": (1, b"x")})
     assert {"type": "sio_emit", "namespace": "/plug", "event": "hello", "data": {"a": [1, b"x"]}} in fresh.seen
+    fresh.call("plug::aemit", "awaited", 1)  # as code for a neighbour's package does
+    assert {"type": "sio_emit", "namespace": "/plug", "event": "awaited", "data": 1} in fresh.seen
     inbound(fresh, "aping", {"n": 1})
     inbound(fresh, "bad", None)
     inbound(fresh, "unheard", None)

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import uuid
-from typing import Any, Callable, Optional
+from typing import Any, Awaitable, Callable, Generator, Optional
 
 from _agentix_worker import ambient
 from _agentix_worker.plugins import RESERVED
@@ -30,6 +30,17 @@ class RemoteSioError(Exception):
         self.type = kind
         self.message = message
         self.status_code = status_code
+
+
+class _Done:
+    """What can be awaited and never waits."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_DONE = _Done()
 
 
 class Namespace:
@@ -73,10 +84,14 @@ class Namespace:
                 ambient.sink.open_namespace(self.namespace, self._on_event)
                 self._opened = True
 
-    def emit(self, event: str, data: Any = None) -> None:
-        """Send an event; ValueError when data cannot be sent or is over the limit."""
+    def emit(self, event: str, data: Any = None) -> Awaitable[None]:
+        """Send an event; ValueError when data cannot be sent or is over the limit.
+
+        It is sent when this returns, from any thread; the result may be awaited or not.
+        """
         self.open()
         ambient.sink.emit(self.namespace, event, data)
+        return _DONE
 
     async def request(self, event: str, data: Any = None, *, timeout: float = REQUEST_SECONDS) -> Any:
         """Send an event and wait for the host's answer.

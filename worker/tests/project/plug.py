@@ -48,6 +48,10 @@ def emit(event, data):
     events.emit(event, data)
 
 
+async def aemit(event, data):
+    return await events.emit(event, data)
+
+
 async def ask(event, data, timeout=10):
     try:
         return await events.request(event, data, timeout=timeout)
