@@ -56,6 +56,7 @@ func startRuntime(t testing.TB) (socket string, process *os.Process) {
 	}
 	socket = filepath.Join(t.TempDir(), "rpc.sock")
 	cmd := exec.Command(binary, "--socket", socket, "--project", project, "--token-stdin")
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Dir(socket)) // where one that is killed leaves its files
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("{\"token\": %q}\n", boxToken))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

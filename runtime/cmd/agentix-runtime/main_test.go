@@ -93,6 +93,7 @@ func startBinary(t *testing.T, stdin string, args ...string) *process {
 	}
 	p := &process{t: t, socket: filepath.Join(dir, "rpc.sock"), log: &lockedBuffer{}}
 	p.cmd = exec.Command(runtimePath, append([]string{"--socket", p.socket, "--project", dir}, args...)...)
+	p.cmd.Env = append(os.Environ(), "TMPDIR="+dir) // where one that is killed leaves its files
 	p.cmd.Stdin, p.cmd.Stderr = strings.NewReader(stdin), p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -361,7 +362,7 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(runtimePath)
-	cmd.Env = append(os.Environ(), "AGENTIX_BIND_HOST=127.0.0.1", "AGENTIX_BIND_PORT="+port)
+	cmd.Env = append(os.Environ(), "AGENTIX_BIND_HOST=127.0.0.1", "AGENTIX_BIND_PORT="+port, "TMPDIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
