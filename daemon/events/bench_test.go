@@ -15,7 +15,7 @@ func logRecords(t testing.TB, from, n int) []wire.Record {
 	for i := range n {
 		data, err := wire.Marshal(map[string]any{
 			"name": "app.module", "level": "INFO", "levelno": 20, "message": fmt.Sprintf("record number %d", from+i),
-			"created": 1.7e9, "pathname": "/work/app/module.py", "funcName": "run", "module": "module", "lineno": 42,
+			"created": 1.7e9, "pathname": "/srv/app/module.py", "funcName": "run", "module": "module", "lineno": 42,
 			"exc_text": nil, "stack_info": nil, "agentix_context": "sandbox-a-worker-1", "extras": map[string]any{"step": i},
 		})
 		if err != nil {
