@@ -37,7 +37,7 @@ test: deps ## run all tests, as CI does; installs what it needs (root on Debian)
 
 .PHONY: deps
 deps: ## install what the tests need: containerd, runc, mmdebstrap, a Python environment
-	@scripts/deps.sh containers python demo
+	@scripts/deps.sh containers python demo js
 	@scripts/venv.sh dev
 
 .PHONY: generate
@@ -59,6 +59,7 @@ lint: venv-dev ## lint Go, protos and Python
 	$(PYTHON) -m ruff format --check sdk/python examples
 	cd worker && ../$(PYTHON) -m mypy src
 	cd sdk/python && ../../$(PYTHON) -m mypy src
+	cd test/interop && ../../$(PYTHON) -m ruff check . && ../../$(PYTHON) -m ruff format --check . && ../../$(PYTHON) -m mypy
 	cd sdk/python && ../../$(PYTHON) -m interrogate -q src
 
 .PHONY: test-unit
@@ -79,6 +80,18 @@ test-containerd: build ## the provider contract and the end-to-end tests on real
 test-python: venv-dev build ## Python tests of the worker and of the SDK
 	cd worker && ../$(PYTHON) -m pytest -q
 	cd sdk/python && ../../$(PYTHON) -m coverage run -m pytest -q && ../../$(PYTHON) -m coverage report --skip-covered
+
+.PHONY: test-interop
+test-interop: ## neighbours' hosts at our runtime and worker, and their table
+	@scripts/interop.sh hosts
+
+.PHONY: interop
+interop: build ## the table of all neighbours at all our ends; with UPSTREAM_PYTHON the upstream's own
+	@scripts/interop.sh all
+
+.PHONY: interop-full
+interop-full: build ## the same in the long form: 10 000 calls over 200 cuts, a million lines, 200 MiB
+	@scripts/interop.sh full
 
 .PHONY: test-demo
 test-demo: build ## the demo, and that it leaves nothing on the host

@@ -122,8 +122,20 @@ async def test_s10_cursors_of_an_older_stream(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("event", ["_ack", "_resume"])
-@pytest.mark.parametrize("document", [b"", b"\xc0", b"\xc1", b"\x01", wire.pack({"seq": -1, "since_seq": -1}), wire.pack({"seq": "x", "since_seq": None}),
-                                      wire.pack({"seq": 2**64 - 1, "since_seq": 2**64 - 1}), wire.pack({"seq": 1.5, "since_seq": True}), wire.pack([1])])  # fmt: skip
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"\xc0",
+        b"\xc1",
+        b"\x01",
+        wire.pack({"seq": -1, "since_seq": -1}),
+        wire.pack({"seq": "x", "since_seq": None}),
+        wire.pack({"seq": 2**64 - 1, "since_seq": 2**64 - 1}),
+        wire.pack({"seq": 1.5, "since_seq": True}),
+        wire.pack([1]),
+    ],
+)
 async def test_s10_malformed_control(event: str, document: bytes, runtime: Runtime) -> None:
     raw = await resumed(runtime)
     await raw.emit(wire.LOG, event, document)
@@ -248,7 +260,9 @@ async def test_s10_a_burst_arrives_whole(kind: str, make: MakeHost, runtime: Run
     assert (cursor.delivered, cursor.holes, cursor.duplicates) == (want, 0, 0)
 
 
-async def test_thirty_thousand_records_while_the_link_is_down(make: MakeHost, runtime: Runtime, proxy: Proxy, tmp_path: pathlib.Path) -> None:
+async def test_thirty_thousand_records_while_the_link_is_down(
+    make: MakeHost, runtime: Runtime, proxy: Proxy, tmp_path: pathlib.Path
+) -> None:
     n = 30_000
     host = make(**OPTIONS)
     log, _ = follow(host, keep=False)

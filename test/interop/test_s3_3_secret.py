@@ -35,12 +35,12 @@ async def test_s3_3_the_secret_opens_every_transport(guarded: Runtime, make: Mak
     await host.wait(wire.LOG, "record", count=3)
 
 
-@pytest.mark.parametrize("auth", [None, ("anyone", ""), ("anyone", "wrong"), (GOOD[1].replace(":", ""), ""), ("daemon-token", "daemon-token")])
+@pytest.mark.parametrize(
+    "auth", [None, ("anyone", ""), ("anyone", "wrong"), (GOOD[1].replace(":", ""), ""), ("daemon-token", "daemon-token")]
+)
 @pytest.mark.parametrize("transport", ["polling", "websocket"])
-async def test_s3_3_without_it_nothing_is_joined(
-    guarded: Runtime, make: MakeHost, transport: str, auth: tuple[str, str] | None
-) -> None:
-    with pytest.raises(Exception, match="(?i)401|unauthorized|refused|error|failed"):
+async def test_s3_3_without_it_nothing_is_joined(guarded: Runtime, make: MakeHost, transport: str, auth: tuple[str, str] | None) -> None:
+    with pytest.raises(Exception, match=r"(?i)401|unauthorized|refused|error|failed"):
         await make(reconnection=False).connect(guarded.url, [wire.RPC], auth=auth, transports=[transport])
 
 

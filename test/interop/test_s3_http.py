@@ -88,7 +88,7 @@ async def test_s3_2_a_long_call_gets_202_and_its_result_on_rpc(runtime: Runtime,
     ],
 )  # fmt: skip
 async def test_s3_2_prefer(http: aiohttp.ClientSession, prefer: Optional[str], applied: Optional[str]) -> None:
-    status, headers, body = await post(http, wire.call(wire.new_id(), "interop_app::echo", 1), prefer)
+    status, headers, _body = await post(http, wire.call(wire.new_id(), "interop_app::echo", 1), prefer)
     assert status in (200, 202)
     assert headers["Preference-Applied"].startswith("wait=")
     if applied is not None:
@@ -100,7 +100,9 @@ async def test_s3_2_wait_0_answers_at_once(http: aiohttp.ClientSession) -> None:
     assert (status, body) == (202, {"call_id": "h1"})
 
 
-@pytest.mark.parametrize("body", [b"", wire.pack([1]), wire.pack("x"), wire.pack({}), wire.pack({"call_id": 7}), wire.pack({"call_id": None})])
+@pytest.mark.parametrize(
+    "body", [b"", wire.pack([1]), wire.pack("x"), wire.pack({}), wire.pack({"call_id": 7}), wire.pack({"call_id": None})]
+)
 async def test_s3_2_400_without_a_call_id(http: aiohttp.ClientSession, body: bytes) -> None:
     status, _, answer = await post(http, body)
     assert status == 400
@@ -159,7 +161,7 @@ async def test_s3_2_unknown_keys_nil_context_and_str_arguments(http: aiohttp.Cli
 async def test_s3_2_a_call_id_of_any_characters(http: aiohttp.ClientSession, raw: RawHost) -> None:
     await raw.join(wire.RPC)
     for call_id in ("", "ünï-☃", "a b/c?d", "\x01", "x" * 1000):
-        status, headers, body = await post(http, wire.call(call_id, "interop_app::nap", 0.05), "wait=0")
+        status, _headers, body = await post(http, wire.call(call_id, "interop_app::nap", 0.05), "wait=0")
         assert (status, body) == (202, {"call_id": call_id})
     await raw.wait(wire.RPC, "call:result", 5)
 
@@ -182,7 +184,9 @@ async def test_s3_2_a_replay_never_runs_again(tmp_path: pathlib.Path, http: aioh
     assert executions(ran) == ["h1"]
 
 
-async def test_s3_2_a_replay_while_it_runs_joins(tmp_path: pathlib.Path, runtime: Runtime, http: aiohttp.ClientSession, raw: RawHost) -> None:
+async def test_s3_2_a_replay_while_it_runs_joins(
+    tmp_path: pathlib.Path, runtime: Runtime, http: aiohttp.ClientSession, raw: RawHost
+) -> None:
     await runtime.worker_ready()
     ran = tmp_path / "ran"
     await raw.join(wire.RPC)

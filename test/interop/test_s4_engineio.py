@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import signal
 import time
@@ -67,11 +68,21 @@ async def test_s4_7_200_mib_both_ways(way: str, peer: str, make: MakeHost, runti
 
 async def test_s4_1_endpoint(runtime: Runtime) -> None:
     async with aiohttp.ClientSession(runtime.url) as http:
-        for path in ("/socket.io/?EIO=4&transport=polling", "/socket.io?EIO=4&transport=polling", "/socket.io/?EIO=4", "/socket.io/?EIO=4&t=17.5"):
+        for path in (
+            "/socket.io/?EIO=4&transport=polling",
+            "/socket.io?EIO=4&transport=polling",
+            "/socket.io/?EIO=4",
+            "/socket.io/?EIO=4&t=17.5",
+        ):
             async with http.get(path) as answer:
                 assert (answer.status, (await answer.text())[0]) == (200, "0"), path
                 assert "Set-Cookie" not in answer.headers
-        for path in ("/socket.io/", "/socket.io/?EIO=3&transport=polling", "/socket.io/?EIO=4&transport=carrier-pigeon", "/socket.io/?EIO=4&transport=polling&sid=nothing"):
+        for path in (
+            "/socket.io/",
+            "/socket.io/?EIO=3&transport=polling",
+            "/socket.io/?EIO=4&transport=carrier-pigeon",
+            "/socket.io/?EIO=4&transport=polling&sid=nothing",
+        ):
             async with http.get(path) as answer:
                 assert answer.status == 400, path
 
@@ -124,7 +135,7 @@ async def test_s4_3_packets_queued_before_the_upgrade_arrive_after_it(runtime: R
     ws.packets.clear()
     await ws.send("5")
     seen: set[str] = set()
-    for i in range(10):
+    for _i in range(10):
         seen.add((await ws.expect("40/n"))[:6])
     assert len(seen) == 10
     await polling.close()
@@ -168,6 +179,18 @@ async def test_s4_5_posts_are_answered_ok(runtime: Runtime) -> None:
     polling = PollingHost(runtime.url)
     await polling.open()
     assert (await polling.post("40/rpc,{}")).lower() == "ok"
+    await polling.close()
+
+
+async def test_s4_5_a_close_ends_the_waiting_poll(runtime: Runtime) -> None:
+    polling = PollingHost(runtime.url)
+    await polling.open()
+    await polling.post("40/rpc,{}")
+    await polling.until("40/rpc,")
+    waiting = asyncio.create_task(polling.poll())
+    await asyncio.sleep(0.1)
+    await polling.post("1")
+    assert "1" not in await asyncio.wait_for(waiting, 5)
     await polling.close()
 
 
@@ -251,7 +274,7 @@ async def test_s4_8_a_stopping_runtime_says_no_goodbye(make: MakeHost, runtime: 
 
 async def test_s4_8_a_host_comes_back_to_a_runtime_that_was_restarted(make: MakeHost, start: StartRuntime) -> None:
     first = await start()
-    host = make(**({"reconnection_delay": 0.05, "reconnection_delay_max": 0.2}))
+    host = make(reconnection_delay=0.05, reconnection_delay_max=0.2)
     await host.connect(first.url)
     assert await host.remote("interop_app::echo", 1) == 1
     joined = len(host.joined)
@@ -275,7 +298,20 @@ async def test_s4_8_a_bare_close_is_normal(runtime: Runtime, raw: RawHost) -> No
 
 
 @pytest.mark.parametrize(
-    "packet", ["7", "9x", "", "x", "4", "49", "4{", '42/rpc,{"a":1}', b"stray attachment", '451-/rpc,["call",{"_placeholder":true,"num":5}]', "45x-/rpc,[]"]
+    "packet",
+    [
+        "7",
+        "9x",
+        "",
+        "x",
+        "4",
+        "49",
+        "4{",
+        '42/rpc,{"a":1}',
+        b"stray attachment",
+        '451-/rpc,["call",{"_placeholder":true,"num":5}]',
+        "45x-/rpc,[]",
+    ],
 )
 async def test_s4_8_garbage_costs_its_sender_alone(packet: Any, runtime: Runtime, raw: RawHost) -> None:
     await raw.join(wire.RPC)
@@ -310,10 +346,8 @@ async def test_s4_7_a_message_over_the_limit_closes_with_1009(runtime: Runtime) 
     raw = RawHost(runtime.url)
     await raw.open()
     await raw.join(wire.RPC)
-    try:
+    with contextlib.suppress(ConnectionError, aiohttp.ClientError):
         await raw.send(b"x" * (wire.MAX_MESSAGE + (17 << 20)))
-    except (ConnectionError, aiohttp.ClientError):
-        pass
     await raw.gone(30)
     assert raw.goodbyes() == []
     await raw.close()

@@ -30,10 +30,17 @@ async def test_s6_1_call_and_result(host: Host) -> None:
 async def test_s6_1_golden_bytes(raw: RawHost) -> None:
     """§21: the value of a result, to the byte, and protocol 4 throughout (§2.3)."""
     await raw.join(wire.RPC)
-    for i, (value, data) in enumerate(
-        [(None, "80044e2e"), (True, "8004882e"), (3, "80044b032e"), (256, "80049504000000000000004d00012e"), (-1, "80049506000000000000004affffffff2e"),
-         (1.5, "8004950a00000000000000473ff80000000000002e"), ("é", "80049506000000000000008c02c3a9942e"), ([1, "a"], "8004950b000000000000005d94284b018c016194652e")]
-    ):  # fmt: skip
+    golden = [
+        (None, "80044e2e"),
+        (True, "8004882e"),
+        (3, "80044b032e"),
+        (256, "80049504000000000000004d00012e"),
+        (-1, "80049506000000000000004affffffff2e"),
+        (1.5, "8004950a00000000000000473ff80000000000002e"),
+        ("é", "80049506000000000000008c02c3a9942e"),
+        ([1, "a"], "8004950b000000000000005d94284b018c016194652e"),
+    ]
+    for i, (value, data) in enumerate(golden):
         await raw.emit(wire.RPC, "call", wire.call(f"c{i}", "interop_app::echo", value))
         results = await raw.wait(wire.RPC, "call:result", i + 1)
         assert [r["value"].hex() for r in results if r["call_id"] == f"c{i}"] == [data]
@@ -92,7 +99,7 @@ async def test_s6_2_resume(tmp_path: pathlib.Path, host: Host) -> None:
     assert 1.5 < unknown.at - asked < 6
     for call_id in ("unknown", "acked"):
         error = (await until_last(host, call_id, "call:error")).data["error"]
-        assert FIVE <= set(error) and error["type"] == "ResultUnavailable"
+        assert set(error) >= FIVE and error["type"] == "ResultUnavailable"
     assert host.outcomes("running") == []
     go.touch()
     assert (await host.outcome("running")).name == "call:result"
@@ -230,7 +237,7 @@ async def test_s6_5_two_hosts_that_ack_everything(way: str, make: MakeHost, runt
 )  # fmt: skip
 async def test_s7_1_each_failure_is_one_terminal_event(callable_: str, args: list[Any], kind: str | None, host: Host) -> None:
     error = await host.failure(callable_, *args)
-    assert FIVE <= set(error)
+    assert set(error) >= FIVE
     assert isinstance(error["type"], str) and isinstance(error["message"], str)
     if kind is not None:
         assert error["type"] == kind
@@ -282,7 +289,9 @@ async def test_s6_2_retained_results_are_bounded(host: Host) -> None:
 
 async def test_s13_context_baggage(raw: RawHost) -> None:
     await raw.join(wire.RPC)
-    golden = bytes.fromhex("80049531000000000000007d948c176167656e7469785f636f6e746578745f62616767616765947d948c0674656e616e74948c0461636d659473732e")
+    golden = bytes.fromhex(
+        "80049531000000000000007d948c176167656e7469785f636f6e746578745f62616767616765947d948c0674656e616e74948c0461636d659473732e"
+    )
     await raw.emit(wire.RPC, "call", wire.call("c1", "interop_app::baggage", context=golden))
     (result,) = await raw.wait(wire.RPC, "call:result")
     assert wire.value_of(wire.pack(result)) == {"tenant": "acme"}

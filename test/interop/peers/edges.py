@@ -80,7 +80,9 @@ class Edge:
             arguments = [sys.executable, str(HERE / "reference" / "server.py"), str(port), command]
         with (directory / "server.log").open("wb") as log:
             env = {k: v for k, v in os.environ.items() if not k.startswith(("AGENTIX_", "PYTHON"))}
-            self._process = await asyncio.create_subprocess_exec(*arguments, stdout=log, stderr=log, env={**env, "AGENTIX_LOG_DIR": ""}, cwd=directory)
+            self._process = await asyncio.create_subprocess_exec(
+                *arguments, stdout=log, stderr=log, env={**env, "AGENTIX_LOG_DIR": ""}, cwd=directory
+            )
         self.url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 30
         async with aiohttp.ClientSession() as session:

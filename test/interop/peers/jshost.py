@@ -75,7 +75,7 @@ class JSHost(Host):
         elif "refused" in m:
             self.refused.append(m["message"])
         else:
-            self._waiting.pop(m.get("ack", m.get("tag"))).set_result(m)
+            self._waiting.pop(int(m.get("ack", m.get("tag", 0)))).set_result(m)
 
     def _encode(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, bytes):

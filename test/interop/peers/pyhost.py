@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import urllib.parse
 from typing import Any, Optional, Sequence
 
@@ -71,4 +72,6 @@ class PyHost(Host):
         return str(self.sio.transport())
 
     async def close(self) -> None:
-        await self.sio.disconnect()
+        # By polling it waits for its last GET, and may leave without having told that it goes.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.sio.disconnect(), 1)

@@ -87,7 +87,10 @@ class RawHost:
 
     async def wait(self, namespace: str, name: str, count: int = 1, timeout: float = 20) -> list[Any]:
         """Wait for events; their documents."""
-        match = lambda: [d for n, e, d in self.events() if (n, e) == (namespace, name)]  # noqa: E731
+
+        def match() -> list[Any]:
+            return [d for n, e, d in self.events() if (n, e) == (namespace, name)]
+
         await until(lambda: len(match()) >= count, f"{count} {name} on {namespace}", timeout)
         return match()
 

@@ -48,7 +48,7 @@ class Worker:
             self.process = await asyncio.create_subprocess_exec(
                 *COMMAND, env=env, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LIMIT
             )
-            asyncio.ensure_future(self.read(self.process))
+            self.reader = asyncio.ensure_future(self.read(self.process))
             await asyncio.wait_for(self.ready.wait(), 15)
 
     async def send(self, **frame: Any) -> None:
@@ -68,7 +68,13 @@ class Worker:
         except asyncio.IncompleteReadError:
             code = await process.wait()
         text = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
-        error = {"type": "WorkerDied", "message": "runtime worker exited: " + text, "traceback": None, "cancelled": False, "returncode": code}
+        error = {
+            "type": "WorkerDied",
+            "message": "runtime worker exited: " + text,
+            "traceback": None,
+            "cancelled": False,
+            "returncode": code,
+        }
         for call_id in list(self.running):
             await self.complete(call_id, "call:error", {"call_id": call_id, "error": error})
 
@@ -115,7 +121,6 @@ async def rpc(event: str, sid: str, m: dict[str, Any]) -> None:
                 await sio.emit(name, payload, namespace="/rpc", to=sid)
 
 
-@sio.on("*", namespace="*")
 async def any_event(event: str, namespace: str, sid: str, *args: Any) -> None:
     """Relay what a host sent."""
     data = msgpack.unpackb(args[0], strict_map_key=True, max_bin_len=LIMIT) if args else None
@@ -134,6 +139,7 @@ async def main() -> None:
     """Serve until a signal."""
     global worker
     worker = Worker()
+    sio.on("*", any_event, namespace="*")
     app = web.Application(client_max_size=LIMIT)
     app.router.add_get("/health", health)
     sio.attach(app)
