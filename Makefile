@@ -67,10 +67,6 @@ test-unit: build venv-dev ## Go tests with the race detector, the process provid
 	go build -race -p $(JOBS) ./...
 	go test -race -timeout 30m -p $(TEST_JOBS) ./...
 
-.PHONY: interop-full
-interop-full: build venv-dev ## the long forms: 10 000 calls and 200 cuts, and the same at neighbours (UPSTREAM_PYTHON adds theirs)
-	AGENTIX_INTEROP_FULL=1 go test -count=1 -timeout 60m -v -run 'UnderCuts|TestCalls' ./test/external
-
 .PHONY: test-containerd
 test-containerd: build ## the provider contract and the end-to-end tests on real containers (root)
 	@scripts/deps.sh containers
