@@ -144,10 +144,31 @@ def test_the_ring_drops_the_oldest_by_count_and_by_bytes() -> None:
     assert big.dropped == 2
 
 
+def test_a_gap_counts_what_the_host_has_not() -> None:
+    told: list[tuple[int, int]] = []
+    line = stream.ReliableStream(Recorder(), "/trace", ring=10, gap=lambda n, last: told.append((n, last)))
+    for i in range(15):
+        line.emit("span_end", {"n": i})
+    for since in (0, 3, 5, 9):
+        line.control("_resume", {"since_seq": since})
+    assert told == [(5, 5), (2, 5)]
+    line.control("_ack", {"seq": 4})
+    line.control("_resume", {"since_seq": 0})
+    assert told.pop() == (1, 5)
+    line.control("_ack", {"seq": 15})
+    line.control("_resume", {"since_seq": 0})
+    for i in range(12):
+        line.emit("span_end", {"n": i})
+    line.control("_resume", {"since_seq": 15})
+    assert told[2:] == [(2, 17)]
+
+
 def test_buffer_sizes_come_from_the_environment() -> None:
     with worker(native=False, env={"AGENTIX_LOG_BUFFER": "2", "AGENTIX_TRACE_BUFFER": "x"}) as process:
         process.call("app::print_lines", "n", 5)
         process.seen.clear()
         process.send({"type": "sio_inbound", "namespace": "/log", "event": "_resume", "data": {"since_seq": 0}})
         drain(process)
-        assert [r["data"]["message"] for r in records(process.seen)] == ["n 3", "n 4"]
+        gap, *kept = records(process.seen)
+        assert [r["data"]["message"] for r in kept] == ["n 3", "n 4"]
+        assert (gap["_seq"], gap["data"]["extras"]) == (3, {"agentix_source": "/log", "agentix_dropped": 3})

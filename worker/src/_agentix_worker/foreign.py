@@ -30,8 +30,9 @@ class ForeignOutlet:
     """Carries records in envelopes on /log and /trace and keeps them until they are acked."""
 
     def __init__(self, writer: FrameWriter) -> None:
-        self._logs = ReliableStream(writer, "/log", _ring("AGENTIX_LOG_BUFFER"))
-        self._traces = ReliableStream(writer, "/trace", _ring("AGENTIX_TRACE_BUFFER"))
+        self._writer = writer
+        self._logs = ReliableStream(writer, "/log", _ring("AGENTIX_LOG_BUFFER"), self._log_gap)
+        self._traces = ReliableStream(writer, "/trace", _ring("AGENTIX_TRACE_BUFFER"), self._trace_gap)
         self._context = context_name(dict(os.environ))
         self._worker_id = os.environ.get("AGENTIX_WORKER_ID", "")
         self._captures: list[Capture] = []
@@ -72,24 +73,42 @@ class ForeignOutlet:
 
     def _line_of(self, stream: str) -> Any:
         def emit(line: str) -> None:
-            record = {
-                "name": f"agentix.sandbox.{stream}",
-                "level": "INFO",
-                "levelno": logging.INFO,
-                "message": line,
-                "created": time.time(),
-                "pathname": "",
-                "lineno": 0,
-                "funcName": "",
-                "module": "stdio",
-                "exc_text": None,
-                "stack_info": None,
-                "agentix_context": self._context,
-                "extras": {"agentix_stream": stream, "worker_id": self._worker_id},
-            }
+            extras = {"agentix_stream": stream, "worker_id": self._worker_id}
+            record = self._record(f"agentix.sandbox.{stream}", logging.INFO, line, "stdio", extras)
             self._logs.emit("record", record)
 
         return emit
+
+    def _record(self, name: str, level: int, message: str, module: str, extras: dict[str, Any]) -> dict[str, Any]:
+        """Make the record of something that no logger told."""
+        return {
+            "name": name,
+            "level": logging.getLevelName(level),
+            "levelno": level,
+            "message": message,
+            "created": time.time(),
+            "pathname": "",
+            "lineno": 0,
+            "funcName": "",
+            "module": module,
+            "exc_text": None,
+            "stack_info": None,
+            "agentix_context": self._context,
+            "extras": extras,
+        }
+
+    def _gap(self, source: str, dropped: int) -> dict[str, Any]:
+        text = f"{dropped} events of {source} were lost: more came than are kept while no host acked them"
+        extras = {"agentix_source": source, "agentix_dropped": dropped}
+        return self._record("agentix.runtime", logging.WARNING, text, "stream", extras)
+
+    def _log_gap(self, dropped: int, last: int) -> None:
+        self._logs.send_numbered("record", last, self._gap("/log", dropped))
+
+    def _trace_gap(self, dropped: int, last: int) -> None:
+        # Told where records are, beside the numbers of /log.
+        frame = {"type": "sio_emit", "namespace": "/log", "event": "record", "data": self._gap("/trace", dropped)}
+        self._writer.send(frame)
 
     def span(self, event: str, data: dict[str, Any]) -> None:
         """Send one trace event."""
