@@ -6,6 +6,7 @@ import asyncio
 import collections
 import os
 import pathlib
+import subprocess
 from typing import Any, AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -81,6 +82,12 @@ async def raw(runtime: Runtime) -> AsyncIterator[RawHost]:
     await h.open()
     yield h
     await h.close()
+
+
+def pytest_configure() -> None:
+    """Refuse an interpreter that has not what UPSTREAM_PYTHON is to name."""
+    if UPSTREAM and subprocess.run([UPSTREAM, "-c", "import agentix.utils.trace"], capture_output=True).returncode:
+        raise pytest.UsageError(f"UPSTREAM_PYTHON={UPSTREAM} has no agentixx 0.2.7 or newer; older ones speak another wire")
 
 
 # The neighbour's own client has rows only where it is installed.
