@@ -37,6 +37,7 @@ type peer struct {
 	sockets  map[string]*socket.Socket // by namespace
 	seq      stream.Sequencer          // daemon: what it is sent
 	readers  map[string]*stream.Reader // neighbour: its place in each ring
+	watched  map[string]bool           // neighbour: a timer looks whether it acks
 	direct   []directEvent             // neighbour, and a daemon's events outside the order
 	waiting  int                       // bytes of direct
 }
@@ -158,22 +159,30 @@ func (p *peer) next() (m message, ok bool) {
 			return m, true
 		}
 	}
+	behind := false // what comes next waits for events of a stream
 	if len(p.direct) > 0 {
 		d := p.direct[0]
 		for ns, reader := range p.readers {
-			if reader.Cursor() < d.marks[ns] {
-				if m, ok := p.nextOfRing(ns); ok {
-					return m, true
-				}
+			if reader.Cursor() >= d.marks[ns] {
+				continue
 			}
+			if m, ok := p.nextOfRing(ns); ok {
+				return m, true
+			}
+			behind = behind || reader.Blocked(p.hub.rings[ns])
 		}
-		p.direct[0] = directEvent{} // a large payload must not stay
-		p.direct, p.waiting = p.direct[1:], p.waiting-len(d.payload)
-		return message{socket: p.sockets[d.namespace], event: d.event, payload: d.payload}, true
+		if !behind {
+			p.direct[0] = directEvent{} // a large payload must not stay
+			p.direct, p.waiting = p.direct[1:], p.waiting-len(d.payload)
+			return message{socket: p.sockets[d.namespace], event: d.event, payload: d.payload}, true
+		}
 	}
-	for ns := range p.readers {
+	for ns, reader := range p.readers {
 		if m, ok := p.nextOfRing(ns); ok {
 			return m, true
+		}
+		if reader.Blocked(p.hub.rings[ns]) {
+			p.hub.watch(p, ns, reader)
 		}
 	}
 	return message{}, false

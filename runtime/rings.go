@@ -9,7 +9,7 @@ import (
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-// stallLimit is how long a full ring waits for a host that acks nothing.
+// stallLimit is how long a full ring or window waits for a host that acks nothing.
 const stallLimit = 10 * time.Second
 
 // absentHost is a host that went away and may come back. Other hosts' acks do not free what
@@ -40,9 +40,9 @@ func (h *hub) publish(namespace, event string, data []byte) {
 // appendRing is publish with h.mu held.
 func (h *hub) appendRing(namespace, event string, data []byte) {
 	ring := h.rings[namespace]
-	for !h.closed && h.needed(namespace) {
+	for !h.closed && h.needed(namespace, data) {
 		h.wake()
-		h.waitForAcks(namespace)
+		h.waitForAcks(namespace, data)
 	}
 	if !h.closed {
 		ring.Append(event, data)
@@ -50,9 +50,9 @@ func (h *hub) appendRing(namespace, event string, data []byte) {
 }
 
 // needed reports whether a host needs what the next event would push out; h.mu is held.
-func (h *hub) needed(namespace string) bool {
+func (h *hub) needed(namespace string, data []byte) bool {
 	for _, p := range h.peers {
-		if r := p.readers[namespace]; r != nil && r.Needs(h.rings[namespace]) {
+		if r := p.readers[namespace]; r != nil && r.Needs(h.rings[namespace], data) {
 			return true
 		}
 	}
@@ -60,10 +60,10 @@ func (h *hub) needed(namespace string) bool {
 }
 
 // waitForAcks waits until something changed. Hosts that ack nothing for a while are given up.
-func (h *hub) waitForAcks(namespace string) {
+func (h *hub) waitForAcks(namespace string, data []byte) {
 	before := map[*stream.Reader]uint64{}
 	for _, p := range h.peers {
-		if r := p.readers[namespace]; r != nil && r.Needs(h.rings[namespace]) {
+		if r := p.readers[namespace]; r != nil && r.Needs(h.rings[namespace], data) {
 			before[r] = r.Acked()
 		}
 	}
@@ -79,6 +79,24 @@ func (h *hub) waitForAcks(namespace string) {
 	})
 	defer timer.Stop()
 	h.room.Wait()
+}
+
+// watch sees to it that a host that acks nothing gets what comes all the same; h.mu is held.
+func (h *hub) watch(p *peer, namespace string, r *stream.Reader) {
+	if p.watched[namespace] {
+		return
+	}
+	p.watched[namespace] = true
+	acked := r.Acked()
+	time.AfterFunc(stallLimit, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		p.watched[namespace] = false
+		if r.Blocked(h.rings[namespace]) && r.Acked() == acked {
+			r.GiveUp()
+		}
+		p.poke() // which watches again, if it is still blocked
+	})
 }
 
 // resumeRing serves a neighbour's _resume on namespace.
@@ -124,6 +142,7 @@ func (h *hub) ackRing(p *peer, namespace string, seq uint64) {
 		}
 	}
 	ring.Free(all)
+	p.poke()
 	h.room.Broadcast()
 }
 

@@ -45,9 +45,9 @@ func (r *Ring) Last() uint64 { return r.first + uint64(len(r.events)) - 1 }
 // Dropped counts the events that were pushed out before all hosts acked them.
 func (r *Ring) Dropped() uint64 { return r.dropped }
 
-// Full reports whether the next event pushes out the oldest.
-func (r *Ring) Full() bool {
-	return len(r.events) >= r.max || r.bytes >= wire.MaxStreamBytes && len(r.events) > 0
+// Full reports whether an event with this data pushes out the oldest.
+func (r *Ring) Full(data []byte) bool {
+	return len(r.events) >= r.max || len(r.events) > 0 && r.bytes+eventSize(data) > wire.MaxStreamBytes
 }
 
 // Append numbers and keeps one event, and pushes out the oldest when full.
@@ -123,6 +123,8 @@ type Reader struct {
 	start   uint64 // where it goes on if no _resume comes
 	cursor  uint64
 	acked   uint64
+	sent    []sentBatch // unacked
+	bytes   int         // of sent
 }
 
 // NewReader returns a session that joins r now.
@@ -134,6 +136,7 @@ func (d *Reader) Resume(r *Ring, since uint64) {
 		since = 0
 	}
 	d.resumed, d.acks, d.cursor = true, true, since
+	d.sent, d.bytes = nil, 0
 	d.acked = max(d.acked, since)
 }
 
@@ -146,9 +149,16 @@ func (d *Reader) Live() {
 
 // Ack notes that the host has everything up to seq; a number of the future is ignored.
 func (d *Reader) Ack(r *Ring, seq uint64) {
-	if seq <= r.Last() {
-		d.acks, d.acked = true, max(d.acked, seq)
+	if seq > r.Last() {
+		return
 	}
+	d.acks, d.acked = true, max(d.acked, seq)
+	n := 0
+	for n < len(d.sent) && d.sent[n].last <= seq {
+		d.bytes -= d.sent[n].size
+		n++
+	}
+	d.sent = d.sent[n:]
 }
 
 // Acked is the highest number the host confirmed.
@@ -157,21 +167,33 @@ func (d *Reader) Acked() uint64 { return d.acked }
 // Resumed reports whether the host asked for the stream from a number on, or acked it.
 func (d *Reader) Resumed() bool { return d.acks || d.acked > 0 }
 
-// Needs reports whether the next event of a full ring would take one from a host that acks
-// what it gets, and will come to it.
-func (d *Reader) Needs(r *Ring) bool { return d.acks && d.acked < r.First() && r.Full() }
+// Needs reports whether an event with this data would push out one that a host, which acks
+// what it gets, has not acked.
+func (d *Reader) Needs(r *Ring, data []byte) bool {
+	return d.acks && d.acked < r.First() && r.Full(data)
+}
 
 // GiveUp takes it that the host acks nothing, until it does.
-func (d *Reader) GiveUp() { d.acks = false }
+func (d *Reader) GiveUp() { d.acks, d.sent, d.bytes = false, nil, 0 }
 
-// Next returns the event to send now, if there is one.
+// Blocked reports whether there is something to send and the host must first ack what it has:
+// a host that reads without end would ack too late.
+func (d *Reader) Blocked(r *Ring) bool {
+	return d.resumed && d.acks && d.bytes >= wire.StreamWindowBytes && d.cursor < r.Last()
+}
+
+// Next returns the event to send now, if there is one and the window is open.
 func (d *Reader) Next(r *Ring) (Event, bool) {
-	if !d.resumed {
+	if !d.resumed || d.Blocked(r) {
 		return Event{}, false
 	}
 	e, ok := r.After(d.cursor)
 	if ok {
 		d.cursor = e.Seq
+	}
+	if ok && d.acks {
+		size := eventSize(e.Data)
+		d.sent, d.bytes = append(d.sent, sentBatch{last: e.Seq, size: size}), d.bytes+size
 	}
 	return e, ok
 }

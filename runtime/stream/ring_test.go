@@ -92,30 +92,75 @@ func TestAFullRingWaitsForAHostThatAcks(t *testing.T) {
 	silent.Live()
 	d.Resume(r, 0)
 	for range 3 {
-		if d.Needs(r) {
+		if d.Needs(r, nil) {
 			t.Fatal("it waits and is not full")
 		}
 		r.Append("record", nil)
 	}
-	if !d.Needs(r) || silent.Needs(r) {
-		t.Fatalf("the host that acks: %v, the other: %v", d.Needs(r), silent.Needs(r))
+	if !d.Needs(r, nil) || silent.Needs(r, nil) {
+		t.Fatalf("the host that acks: %v, the other: %v", d.Needs(r, nil), silent.Needs(r, nil))
 	}
 	d.Ack(r, 1)
-	if d.Needs(r) { // what goes next is acked, though others keep it
+	if d.Needs(r, nil) { // what goes next is acked, though others keep it
 		t.Error("it waits for what is acked")
 	}
 	r.Append("record", nil)
-	if !d.Needs(r) {
+	if !d.Needs(r, nil) {
 		t.Error("it does not wait any more")
 	}
 	d.GiveUp()
-	if d.Needs(r) {
+	if d.Needs(r, nil) {
 		t.Error("it waits for a host that was given up")
 	}
 	d.Ack(r, 2)
 	r.Append("record", nil)
-	if !d.Needs(r) {
+	if !d.Needs(r, nil) {
 		t.Error("a host that acks again is not waited for")
+	}
+}
+
+func TestNothingIsLostToAHostThatIsWaitedFor(t *testing.T) {
+	for _, size := range []int{1, 333, 70_001} { // the limit of bytes is no multiple of an event's
+		r := NewRing("s", 100_000)
+		d := NewReader(r)
+		d.Resume(r, 0)
+		for i := range 250_000 {
+			data := make([]byte, size)
+			if i*size > 3*32<<20 {
+				break
+			}
+			if d.Needs(r, data) {
+				drain(r, d)
+				d.Ack(r, d.Cursor())
+				r.Free(d.Acked())
+			}
+			if r.Append("record", data); r.Dropped() > 0 {
+				t.Fatalf("event %d of %d bytes took another's place", i, size)
+			}
+		}
+	}
+}
+
+func TestWindowOfANeighbour(t *testing.T) {
+	r := NewRing("s", 1000)
+	d := NewReader(r)
+	d.Resume(r, 0)
+	for range 20 {
+		r.Append("record", make([]byte, 1<<20))
+		drain(r, d)
+	}
+	if d.cursor != 4 || !d.Blocked(r) {
+		t.Fatalf("%d MiB were sent unacked, want 4; blocked: %v", d.cursor, d.Blocked(r))
+	}
+	d.Ack(r, 4)
+	drain(r, d)
+	if d.cursor != 8 {
+		t.Errorf("%d MiB were sent after an ack of 4, want 8", d.cursor)
+	}
+	d.GiveUp()
+	drain(r, d)
+	if d.cursor != 20 || d.Blocked(r) {
+		t.Errorf("%d MiB were sent to a host that was given up, want 20", d.cursor)
 	}
 }
 
