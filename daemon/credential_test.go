@@ -160,7 +160,7 @@ func TestR11_EveryRouteNeedsACredential(t *testing.T) {
 	all["GET /no/such/route"] = "an unknown route"
 	for route := range all {
 		method, path, _ := strings.Cut(route, " ")
-		path = strings.NewReplacer("{sandbox=sandboxes/*}", "sandboxes/x", "{name=sandboxes/*}", "sandboxes/x").Replace(path)
+		path = strings.ReplaceAll(resourceName.ReplaceAllString(path, "$1"), "*", "x")
 		for name, headers := range credentials {
 			for _, query := range []string{"", "?token=" + e.Token, "?access_token=" + e.Token} {
 				request, err := http.NewRequestWithContext(t.Context(), method, e.URL+path+query, strings.NewReader("{}"))

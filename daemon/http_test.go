@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -212,6 +213,8 @@ func TestRequestIDsComeBack(t *testing.T) {
 	}
 }
 
+var resourceName = regexp.MustCompile(`{[a-z_.]+=([^}]+)}`)
+
 // Each raw_json field is described as the JSON that REST really has, and each route is there.
 func TestOpenAPI(t *testing.T) {
 	e := daemontest.Start(t)
@@ -229,12 +232,13 @@ func TestOpenAPI(t *testing.T) {
 	}
 	for route := range routes() {
 		method, path, _ := strings.Cut(route, " ")
-		path = strings.NewReplacer("=sandboxes/*", "").Replace(path)
+		path = resourceName.ReplaceAllString(path, "$1")
+		path = strings.NewReplacer("sandboxes/*", "sandboxes/{sandbox}", "calls/*", "calls/{call}").Replace(path)
 		if document.Paths[path][strings.ToLower(method)] == nil {
 			t.Errorf("%s is not described", route)
 		}
 	}
-	if got := string(document.Paths["/v1/{sandbox}/events"]["get"]); !strings.Contains(got, "application/x-ndjson") || !strings.Contains(got, "v1Event\"") {
+	if got := string(document.Paths["/v1/sandboxes/{sandbox}/events"]["get"]); !strings.Contains(got, "application/x-ndjson") || !strings.Contains(got, "v1Event\"") {
 		t.Errorf("events are described as %s", got)
 	}
 	found := 0

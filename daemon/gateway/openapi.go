@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/agentixd/agentixd/gen/openapi"
 )
@@ -48,11 +49,18 @@ func openAPIDocument() ([]byte, error) {
 		}
 	}
 	paths, _ := document["paths"].(object)
-	for _, path := range paths {
-		for _, operation := range path.(object) {
+	plain := object{}
+	for path, item := range paths {
+		for method, operation := range item.(object) {
+			path := plainPath(path, operation.(object))
 			streamOperation(operation.(object))
+			if plain[path] == nil {
+				plain[path] = object{}
+			}
+			plain[path].(object)[method] = operation
 		}
 	}
+	document["paths"] = plain
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write OpenAPI document: %w", err)
@@ -70,6 +78,33 @@ func rawProperty(property object, kind string) {
 		property["type"] = kind
 		property["additionalProperties"] = true
 	}
+}
+
+// plainPath writes a path whose parameter is a resource name, as `sandboxes/[^/]+/calls/[^/]+`,
+// with one parameter for each id: the generator's own, `{name}` and `{name_1}`, would have clients
+// escape the slashes.
+func plainPath(path string, operation object) string {
+	parameters, _ := operation["parameters"].([]any)
+	var kept []any
+	for _, p := range parameters {
+		pattern, _ := p.(object)["pattern"].(string)
+		if p.(object)["in"] != "path" || pattern == "" {
+			kept = append(kept, p)
+			continue
+		}
+		var parts []string
+		for collection := range strings.SplitSeq(strings.ReplaceAll(pattern, "/[^/]+", ""), "/") {
+			id := strings.TrimSuffix(collection, "s")
+			if strings.HasSuffix(collection, "xes") {
+				id = strings.TrimSuffix(collection, "es")
+			}
+			parts = append(parts, collection, "{"+id+"}")
+			kept = append(kept, object{"name": id, "in": "path", "required": true, "type": "string", "pattern": "[^/]+", "description": "Id in `" + collection + "`."})
+		}
+		path = strings.Replace(path, "{"+p.(object)["name"].(string)+"}", strings.Join(parts, "/"), 1)
+	}
+	operation["parameters"] = kept
+	return path
 }
 
 // streamOperation describes a streaming method by its lines instead of the generator's wrapper.

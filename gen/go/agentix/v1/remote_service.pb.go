@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,6 +23,61 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Isolation is how a call is kept apart from the others of its sandbox.
+type Isolation int32
+
+const (
+	// As WORKER.
+	Isolation_ISOLATION_UNSPECIFIED Isolation = 0
+	// A worker of the sandbox, which keeps imported modules and may run other calls meanwhile.
+	Isolation_ISOLATION_WORKER Isolation = 1
+	// A new worker for this call alone. All its processes, also those in sessions of their
+	// own, are gone when the call has ended, and all their output carries the call's id.
+	// FAILED_PRECONDITION (UNSUPPORTED) on runtimes that cannot.
+	Isolation_ISOLATION_PROCESS Isolation = 2
+)
+
+// Enum value maps for Isolation.
+var (
+	Isolation_name = map[int32]string{
+		0: "ISOLATION_UNSPECIFIED",
+		1: "ISOLATION_WORKER",
+		2: "ISOLATION_PROCESS",
+	}
+	Isolation_value = map[string]int32{
+		"ISOLATION_UNSPECIFIED": 0,
+		"ISOLATION_WORKER":      1,
+		"ISOLATION_PROCESS":     2,
+	}
+)
+
+func (x Isolation) Enum() *Isolation {
+	p := new(Isolation)
+	*p = x
+	return p
+}
+
+func (x Isolation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Isolation) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentix_v1_remote_service_proto_enumTypes[0].Descriptor()
+}
+
+func (Isolation) Type() protoreflect.EnumType {
+	return &file_agentix_v1_remote_service_proto_enumTypes[0]
+}
+
+func (x Isolation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Isolation.Descriptor instead.
+func (Isolation) EnumDescriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{0}
+}
 
 // Encoding of arguments or of a result.
 type Encoding int32
@@ -64,11 +120,11 @@ func (x Encoding) String() string {
 }
 
 func (Encoding) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentix_v1_remote_service_proto_enumTypes[0].Descriptor()
+	return file_agentix_v1_remote_service_proto_enumTypes[1].Descriptor()
 }
 
 func (Encoding) Type() protoreflect.EnumType {
-	return &file_agentix_v1_remote_service_proto_enumTypes[0]
+	return &file_agentix_v1_remote_service_proto_enumTypes[1]
 }
 
 func (x Encoding) Number() protoreflect.EnumNumber {
@@ -77,7 +133,68 @@ func (x Encoding) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Encoding.Descriptor instead.
 func (Encoding) EnumDescriptor() ([]byte, []int) {
-	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{0}
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{1}
+}
+
+// CallState is where a call is in its life.
+type CallState int32
+
+const (
+	// Never sent.
+	CallState_CALL_STATE_UNSPECIFIED CallState = 0
+	// Accepted, no outcome yet.
+	CallState_CALL_STATE_RUNNING CallState = 1
+	// The function returned.
+	CallState_CALL_STATE_SUCCEEDED CallState = 2
+	// The function raised, or the call ended by its timeout or a fault.
+	CallState_CALL_STATE_FAILED CallState = 3
+	// The call was cancelled.
+	CallState_CALL_STATE_CANCELLED CallState = 4
+)
+
+// Enum value maps for CallState.
+var (
+	CallState_name = map[int32]string{
+		0: "CALL_STATE_UNSPECIFIED",
+		1: "CALL_STATE_RUNNING",
+		2: "CALL_STATE_SUCCEEDED",
+		3: "CALL_STATE_FAILED",
+		4: "CALL_STATE_CANCELLED",
+	}
+	CallState_value = map[string]int32{
+		"CALL_STATE_UNSPECIFIED": 0,
+		"CALL_STATE_RUNNING":     1,
+		"CALL_STATE_SUCCEEDED":   2,
+		"CALL_STATE_FAILED":      3,
+		"CALL_STATE_CANCELLED":   4,
+	}
+)
+
+func (x CallState) Enum() *CallState {
+	p := new(CallState)
+	*p = x
+	return p
+}
+
+func (x CallState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallState) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentix_v1_remote_service_proto_enumTypes[2].Descriptor()
+}
+
+func (CallState) Type() protoreflect.EnumType {
+	return &file_agentix_v1_remote_service_proto_enumTypes[2]
+}
+
+func (x CallState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallState.Descriptor instead.
+func (CallState) EnumDescriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{2}
 }
 
 // RemoteRequest is one call. Arguments come in one of three encodings: JSON (`args`,
@@ -108,7 +225,9 @@ type RemoteRequest struct {
 	// W3C trace context of the caller, given to the function's context.
 	Traceparent string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Baggage given to the function's context; at most 64 entries, 8 KiB in all.
-	Baggage       map[string]string `protobuf:"bytes,11,rep,name=baggage,proto3" json:"baggage,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Baggage map[string]string `protobuf:"bytes,11,rep,name=baggage,proto3" json:"baggage,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Which process runs the function.
+	Isolation     Isolation `protobuf:"varint,12,opt,name=isolation,proto3,enum=agentix.v1.Isolation" json:"isolation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,6 +348,13 @@ func (x *RemoteRequest) GetBaggage() map[string]string {
 		return x.Baggage
 	}
 	return nil
+}
+
+func (x *RemoteRequest) GetIsolation() Isolation {
+	if x != nil {
+		return x.Isolation
+	}
+	return Isolation_ISOLATION_UNSPECIFIED
 }
 
 type isRemoteRequest_BinaryArguments interface {
@@ -471,12 +597,453 @@ func (x *RemoteError) GetCause() string {
 	return ""
 }
 
+// Call is one call as the daemon knows it. Finished calls are kept for a while: the record
+// for an hour, the outcome within limits of age, count and bytes.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resource name, `sandboxes/{sandbox}/calls/{call}`; the last part is the call id.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// `module::qualname`.
+	Callable string `protobuf:"bytes,2,opt,name=callable,proto3" json:"callable,omitempty"`
+	// Where the call is in its life.
+	State CallState `protobuf:"varint,3,opt,name=state,proto3,enum=agentix.v1.CallState" json:"state,omitempty"`
+	// When it was accepted.
+	AcceptTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=accept_time,json=acceptTime,proto3" json:"accept_time,omitempty"`
+	// When it got its outcome; unset before.
+	FinishTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finish_time,json=finishTime,proto3" json:"finish_time,omitempty"`
+	// Its outcome; unset before, in ListCalls, and once `outcome_expired`.
+	Outcome *RemoteResponse `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// True: the outcome was there and is no longer kept; `state` still tells how the call ended.
+	OutcomeExpired bool `protobuf:"varint,7,opt,name=outcome_expired,json=outcomeExpired,proto3" json:"outcome_expired,omitempty"`
+	// True: the call has its outcome (it was cancelled, or its time ran out), but its function
+	// has not returned yet. Its worker takes no new calls and ends with its last other call.
+	StillRunning bool `protobuf:"varint,8,opt,name=still_running,json=stillRunning,proto3" json:"still_running,omitempty"`
+	// For FAILED and CANCELLED: type of the error.
+	ErrorType     string `protobuf:"bytes,9,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Call) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Call) GetCallable() string {
+	if x != nil {
+		return x.Callable
+	}
+	return ""
+}
+
+func (x *Call) GetState() CallState {
+	if x != nil {
+		return x.State
+	}
+	return CallState_CALL_STATE_UNSPECIFIED
+}
+
+func (x *Call) GetAcceptTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AcceptTime
+	}
+	return nil
+}
+
+func (x *Call) GetFinishTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishTime
+	}
+	return nil
+}
+
+func (x *Call) GetOutcome() *RemoteResponse {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *Call) GetOutcomeExpired() bool {
+	if x != nil {
+		return x.OutcomeExpired
+	}
+	return false
+}
+
+func (x *Call) GetStillRunning() bool {
+	if x != nil {
+		return x.StillRunning
+	}
+	return false
+}
+
+func (x *Call) GetErrorType() string {
+	if x != nil {
+		return x.ErrorType
+	}
+	return ""
+}
+
+// SubmitCallRequest is a call to start.
+type SubmitCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The call, as for Remote.
+	Call          *RemoteRequest `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitCallRequest) Reset() {
+	*x = SubmitCallRequest{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitCallRequest) ProtoMessage() {}
+
+func (x *SubmitCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitCallRequest.ProtoReflect.Descriptor instead.
+func (*SubmitCallRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SubmitCallRequest) GetCall() *RemoteRequest {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+// GetCallRequest names a call.
+type GetCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{sandbox}/calls/{call}`.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCallRequest) Reset() {
+	*x = GetCallRequest{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCallRequest) ProtoMessage() {}
+
+func (x *GetCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCallRequest.ProtoReflect.Descriptor instead.
+func (*GetCallRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetCallRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// WaitCallRequest names a call to wait for.
+type WaitCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{sandbox}/calls/{call}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How long to wait; unset = until the outcome.
+	Timeout       *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitCallRequest) Reset() {
+	*x = WaitCallRequest{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitCallRequest) ProtoMessage() {}
+
+func (x *WaitCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitCallRequest.ProtoReflect.Descriptor instead.
+func (*WaitCallRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *WaitCallRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WaitCallRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// CancelCallRequest names a call to cancel.
+type CancelCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{sandbox}/calls/{call}`.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelCallRequest) Reset() {
+	*x = CancelCallRequest{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelCallRequest) ProtoMessage() {}
+
+func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
+func (*CancelCallRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CancelCallRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ListCallsRequest asks for a page of calls.
+type ListCallsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{id}`; `sandboxes/-` = all sandboxes.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// At most this many; 0 = 100, more than 1000 counts as 1000.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// `next_page_token` of the page before; empty = first page.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only calls in these states; empty = all.
+	States        []CallState `protobuf:"varint,4,rep,packed,name=states,proto3,enum=agentix.v1.CallState" json:"states,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCallsRequest) Reset() {
+	*x = ListCallsRequest{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCallsRequest) ProtoMessage() {}
+
+func (x *ListCallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCallsRequest.ProtoReflect.Descriptor instead.
+func (*ListCallsRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListCallsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListCallsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCallsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListCallsRequest) GetStates() []CallState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// ListCallsResponse is one page.
+type ListCallsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The page, the newest call first.
+	Calls []*Call `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Token of the next page; empty = this was the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCallsResponse) Reset() {
+	*x = ListCallsResponse{}
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCallsResponse) ProtoMessage() {}
+
+func (x *ListCallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_remote_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCallsResponse.ProtoReflect.Descriptor instead.
+func (*ListCallsResponse) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_remote_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListCallsResponse) GetCalls() []*Call {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *ListCallsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 var File_agentix_v1_remote_service_proto protoreflect.FileDescriptor
 
 const file_agentix_v1_remote_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fagentix/v1/remote_service.proto\x12\n" +
-	"agentix.v1\x1a\x18agentix/v1/options.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa6\x04\n" +
+	"agentix.v1\x1a\x18agentix/v1/options.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdb\x04\n" +
 	"\rRemoteRequest\x12\x1e\n" +
 	"\asandbox\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\asandbox\x12 \n" +
 	"\bcallable\x18\x02 \x01(\tB\x04\xe2A\x01\x02R\bcallable\x12\x18\n" +
@@ -489,7 +1056,8 @@ const file_agentix_v1_remote_service_proto_rawDesc = "" +
 	"\x0fresult_encoding\x18\t \x01(\x0e2\x14.agentix.v1.EncodingR\x0eresultEncoding\x12 \n" +
 	"\vtraceparent\x18\n" +
 	" \x01(\tR\vtraceparent\x12@\n" +
-	"\abaggage\x18\v \x03(\v2&.agentix.v1.RemoteRequest.BaggageEntryR\abaggage\x1a:\n" +
+	"\abaggage\x18\v \x03(\v2&.agentix.v1.RemoteRequest.BaggageEntryR\abaggage\x123\n" +
+	"\tisolation\x18\f \x01(\x0e2\x15.agentix.v1.IsolationR\tisolation\x1a:\n" +
 	"\fBaggageEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x12\n" +
@@ -510,14 +1078,62 @@ const file_agentix_v1_remote_service_proto_rawDesc = "" +
 	"returncode\x18\x05 \x01(\x05H\x00R\n" +
 	"returncode\x88\x01\x01\x12\x14\n" +
 	"\x05cause\x18\x06 \x01(\tR\x05causeB\r\n" +
-	"\v_returncode*b\n" +
+	"\v_returncode\"\x80\x03\n" +
+	"\x04Call\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bcallable\x18\x02 \x01(\tR\bcallable\x12+\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x15.agentix.v1.CallStateR\x05state\x12;\n" +
+	"\vaccept_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"acceptTime\x12;\n" +
+	"\vfinish_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishTime\x124\n" +
+	"\aoutcome\x18\x06 \x01(\v2\x1a.agentix.v1.RemoteResponseR\aoutcome\x12'\n" +
+	"\x0foutcome_expired\x18\a \x01(\bR\x0eoutcomeExpired\x12#\n" +
+	"\rstill_running\x18\b \x01(\bR\fstillRunning\x12\x1d\n" +
+	"\n" +
+	"error_type\x18\t \x01(\tR\terrorType\"H\n" +
+	"\x11SubmitCallRequest\x123\n" +
+	"\x04call\x18\x01 \x01(\v2\x19.agentix.v1.RemoteRequestB\x04\xe2A\x01\x02R\x04call\"*\n" +
+	"\x0eGetCallRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"`\n" +
+	"\x0fWaitCallRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"-\n" +
+	"\x11CancelCallRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"\x9b\x01\n" +
+	"\x10ListCallsRequest\x12\x1c\n" +
+	"\x06parent\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x06parent\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12-\n" +
+	"\x06states\x18\x04 \x03(\x0e2\x15.agentix.v1.CallStateR\x06states\"c\n" +
+	"\x11ListCallsResponse\x12&\n" +
+	"\x05calls\x18\x01 \x03(\v2\x10.agentix.v1.CallR\x05calls\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*S\n" +
+	"\tIsolation\x12\x19\n" +
+	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ISOLATION_WORKER\x10\x01\x12\x15\n" +
+	"\x11ISOLATION_PROCESS\x10\x02*b\n" +
 	"\bEncoding\x12\x18\n" +
 	"\x14ENCODING_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rENCODING_JSON\x10\x01\x12\x14\n" +
 	"\x10ENCODING_MSGPACK\x10\x02\x12\x13\n" +
-	"\x0fENCODING_PICKLE\x10\x032}\n" +
+	"\x0fENCODING_PICKLE\x10\x03*\x8a\x01\n" +
+	"\tCallState\x12\x1a\n" +
+	"\x16CALL_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CALL_STATE_RUNNING\x10\x01\x12\x18\n" +
+	"\x14CALL_STATE_SUCCEEDED\x10\x02\x12\x15\n" +
+	"\x11CALL_STATE_FAILED\x10\x03\x12\x18\n" +
+	"\x14CALL_STATE_CANCELLED\x10\x042\x9f\x05\n" +
 	"\rRemoteService\x12l\n" +
-	"\x06Remote\x12\x19.agentix.v1.RemoteRequest\x1a\x1a.agentix.v1.RemoteResponse\"+\x82\xd3\xe4\x93\x02%:\x01*\" /v1/{sandbox=sandboxes/*}:remoteB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\x06Remote\x12\x19.agentix.v1.RemoteRequest\x1a\x1a.agentix.v1.RemoteResponse\"+\x82\xd3\xe4\x93\x02%:\x01*\" /v1/{sandbox=sandboxes/*}:remote\x12q\n" +
+	"\n" +
+	"SubmitCall\x12\x1d.agentix.v1.SubmitCallRequest\x1a\x10.agentix.v1.Call\"2\x82\xd3\xe4\x93\x02,:\x04call\"$/v1/{call.sandbox=sandboxes/*}/calls\x12_\n" +
+	"\aGetCall\x12\x1a.agentix.v1.GetCallRequest\x1a\x10.agentix.v1.Call\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{name=sandboxes/*/calls/*}\x12i\n" +
+	"\bWaitCall\x12\x1b.agentix.v1.WaitCallRequest\x1a\x10.agentix.v1.Call\".\x82\xd3\xe4\x93\x02(:\x01*\"#/v1/{name=sandboxes/*/calls/*}:wait\x12o\n" +
+	"\n" +
+	"CancelCall\x12\x1d.agentix.v1.CancelCallRequest\x1a\x10.agentix.v1.Call\"0\x82\xd3\xe4\x93\x02*:\x01*\"%/v1/{name=sandboxes/*/calls/*}:cancel\x12p\n" +
+	"\tListCalls\x12\x1c.agentix.v1.ListCallsRequest\x1a\x1d.agentix.v1.ListCallsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=sandboxes/*}/callsB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_remote_service_proto_rawDescOnce sync.Once
@@ -531,28 +1147,57 @@ func file_agentix_v1_remote_service_proto_rawDescGZIP() []byte {
 	return file_agentix_v1_remote_service_proto_rawDescData
 }
 
-var file_agentix_v1_remote_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentix_v1_remote_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_agentix_v1_remote_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agentix_v1_remote_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_agentix_v1_remote_service_proto_goTypes = []any{
-	(Encoding)(0),               // 0: agentix.v1.Encoding
-	(*RemoteRequest)(nil),       // 1: agentix.v1.RemoteRequest
-	(*RemoteResponse)(nil),      // 2: agentix.v1.RemoteResponse
-	(*RemoteError)(nil),         // 3: agentix.v1.RemoteError
-	nil,                         // 4: agentix.v1.RemoteRequest.BaggageEntry
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(Isolation)(0),                // 0: agentix.v1.Isolation
+	(Encoding)(0),                 // 1: agentix.v1.Encoding
+	(CallState)(0),                // 2: agentix.v1.CallState
+	(*RemoteRequest)(nil),         // 3: agentix.v1.RemoteRequest
+	(*RemoteResponse)(nil),        // 4: agentix.v1.RemoteResponse
+	(*RemoteError)(nil),           // 5: agentix.v1.RemoteError
+	(*Call)(nil),                  // 6: agentix.v1.Call
+	(*SubmitCallRequest)(nil),     // 7: agentix.v1.SubmitCallRequest
+	(*GetCallRequest)(nil),        // 8: agentix.v1.GetCallRequest
+	(*WaitCallRequest)(nil),       // 9: agentix.v1.WaitCallRequest
+	(*CancelCallRequest)(nil),     // 10: agentix.v1.CancelCallRequest
+	(*ListCallsRequest)(nil),      // 11: agentix.v1.ListCallsRequest
+	(*ListCallsResponse)(nil),     // 12: agentix.v1.ListCallsResponse
+	nil,                           // 13: agentix.v1.RemoteRequest.BaggageEntry
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_agentix_v1_remote_service_proto_depIdxs = []int32{
-	5, // 0: agentix.v1.RemoteRequest.timeout:type_name -> google.protobuf.Duration
-	0, // 1: agentix.v1.RemoteRequest.result_encoding:type_name -> agentix.v1.Encoding
-	4, // 2: agentix.v1.RemoteRequest.baggage:type_name -> agentix.v1.RemoteRequest.BaggageEntry
-	3, // 3: agentix.v1.RemoteResponse.error:type_name -> agentix.v1.RemoteError
-	1, // 4: agentix.v1.RemoteService.Remote:input_type -> agentix.v1.RemoteRequest
-	2, // 5: agentix.v1.RemoteService.Remote:output_type -> agentix.v1.RemoteResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	14, // 0: agentix.v1.RemoteRequest.timeout:type_name -> google.protobuf.Duration
+	1,  // 1: agentix.v1.RemoteRequest.result_encoding:type_name -> agentix.v1.Encoding
+	13, // 2: agentix.v1.RemoteRequest.baggage:type_name -> agentix.v1.RemoteRequest.BaggageEntry
+	0,  // 3: agentix.v1.RemoteRequest.isolation:type_name -> agentix.v1.Isolation
+	5,  // 4: agentix.v1.RemoteResponse.error:type_name -> agentix.v1.RemoteError
+	2,  // 5: agentix.v1.Call.state:type_name -> agentix.v1.CallState
+	15, // 6: agentix.v1.Call.accept_time:type_name -> google.protobuf.Timestamp
+	15, // 7: agentix.v1.Call.finish_time:type_name -> google.protobuf.Timestamp
+	4,  // 8: agentix.v1.Call.outcome:type_name -> agentix.v1.RemoteResponse
+	3,  // 9: agentix.v1.SubmitCallRequest.call:type_name -> agentix.v1.RemoteRequest
+	14, // 10: agentix.v1.WaitCallRequest.timeout:type_name -> google.protobuf.Duration
+	2,  // 11: agentix.v1.ListCallsRequest.states:type_name -> agentix.v1.CallState
+	6,  // 12: agentix.v1.ListCallsResponse.calls:type_name -> agentix.v1.Call
+	3,  // 13: agentix.v1.RemoteService.Remote:input_type -> agentix.v1.RemoteRequest
+	7,  // 14: agentix.v1.RemoteService.SubmitCall:input_type -> agentix.v1.SubmitCallRequest
+	8,  // 15: agentix.v1.RemoteService.GetCall:input_type -> agentix.v1.GetCallRequest
+	9,  // 16: agentix.v1.RemoteService.WaitCall:input_type -> agentix.v1.WaitCallRequest
+	10, // 17: agentix.v1.RemoteService.CancelCall:input_type -> agentix.v1.CancelCallRequest
+	11, // 18: agentix.v1.RemoteService.ListCalls:input_type -> agentix.v1.ListCallsRequest
+	4,  // 19: agentix.v1.RemoteService.Remote:output_type -> agentix.v1.RemoteResponse
+	6,  // 20: agentix.v1.RemoteService.SubmitCall:output_type -> agentix.v1.Call
+	6,  // 21: agentix.v1.RemoteService.GetCall:output_type -> agentix.v1.Call
+	6,  // 22: agentix.v1.RemoteService.WaitCall:output_type -> agentix.v1.Call
+	6,  // 23: agentix.v1.RemoteService.CancelCall:output_type -> agentix.v1.Call
+	12, // 24: agentix.v1.RemoteService.ListCalls:output_type -> agentix.v1.ListCallsResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_agentix_v1_remote_service_proto_init() }
@@ -577,8 +1222,8 @@ func file_agentix_v1_remote_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_remote_service_proto_rawDesc), len(file_agentix_v1_remote_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   4,
+			NumEnums:      3,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,7 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RemoteService_Remote_FullMethodName = "/agentix.v1.RemoteService/Remote"
+	RemoteService_Remote_FullMethodName     = "/agentix.v1.RemoteService/Remote"
+	RemoteService_SubmitCall_FullMethodName = "/agentix.v1.RemoteService/SubmitCall"
+	RemoteService_GetCall_FullMethodName    = "/agentix.v1.RemoteService/GetCall"
+	RemoteService_WaitCall_FullMethodName   = "/agentix.v1.RemoteService/WaitCall"
+	RemoteService_CancelCall_FullMethodName = "/agentix.v1.RemoteService/CancelCall"
+	RemoteService_ListCalls_FullMethodName  = "/agentix.v1.RemoteService/ListCalls"
 )
 
 // RemoteServiceClient is the client API for RemoteService service.
@@ -52,6 +57,29 @@ type RemoteServiceClient interface {
 	// A call that was not accepted has not run. The same call id with the same request
 	// joins the call that is there.
 	Remote(ctx context.Context, in *RemoteRequest, opts ...grpc.CallOption) (*RemoteResponse, error)
+	// SubmitCall starts a call and returns once it is accepted. The call goes on when the
+	// caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+	// The same call id with the same request returns the call that is there.
+	//
+	// Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+	// 202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+	// as Remote does if there is one within N seconds.
+	//
+	// Errors: those of Remote for a call that is not accepted.
+	SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*Call, error)
+	// GetCall returns a call with its outcome, if it has one that is kept. Errors:
+	// NOT_FOUND (CALL_NOT_FOUND).
+	GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*Call, error)
+	// WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+	// A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+	// NOT_FOUND (CALL_NOT_FOUND).
+	WaitCall(ctx context.Context, in *WaitCallRequest, opts ...grpc.CallOption) (*Call, error)
+	// CancelCall asks for the end of a call and returns the call with its outcome. A call
+	// that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+	CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*Call, error)
+	// ListCalls returns calls, without their outcomes, the newest first. Errors:
+	// NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
+	ListCalls(ctx context.Context, in *ListCallsRequest, opts ...grpc.CallOption) (*ListCallsResponse, error)
 }
 
 type remoteServiceClient struct {
@@ -66,6 +94,56 @@ func (c *remoteServiceClient) Remote(ctx context.Context, in *RemoteRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoteResponse)
 	err := c.cc.Invoke(ctx, RemoteService_Remote_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteServiceClient) SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*Call, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Call)
+	err := c.cc.Invoke(ctx, RemoteService_SubmitCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteServiceClient) GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*Call, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Call)
+	err := c.cc.Invoke(ctx, RemoteService_GetCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteServiceClient) WaitCall(ctx context.Context, in *WaitCallRequest, opts ...grpc.CallOption) (*Call, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Call)
+	err := c.cc.Invoke(ctx, RemoteService_WaitCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteServiceClient) CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*Call, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Call)
+	err := c.cc.Invoke(ctx, RemoteService_CancelCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *remoteServiceClient) ListCalls(ctx context.Context, in *ListCallsRequest, opts ...grpc.CallOption) (*ListCallsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCallsResponse)
+	err := c.cc.Invoke(ctx, RemoteService_ListCalls_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +180,29 @@ type RemoteServiceServer interface {
 	// A call that was not accepted has not run. The same call id with the same request
 	// joins the call that is there.
 	Remote(context.Context, *RemoteRequest) (*RemoteResponse, error)
+	// SubmitCall starts a call and returns once it is accepted. The call goes on when the
+	// caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+	// The same call id with the same request returns the call that is there.
+	//
+	// Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+	// 202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+	// as Remote does if there is one within N seconds.
+	//
+	// Errors: those of Remote for a call that is not accepted.
+	SubmitCall(context.Context, *SubmitCallRequest) (*Call, error)
+	// GetCall returns a call with its outcome, if it has one that is kept. Errors:
+	// NOT_FOUND (CALL_NOT_FOUND).
+	GetCall(context.Context, *GetCallRequest) (*Call, error)
+	// WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+	// A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+	// NOT_FOUND (CALL_NOT_FOUND).
+	WaitCall(context.Context, *WaitCallRequest) (*Call, error)
+	// CancelCall asks for the end of a call and returns the call with its outcome. A call
+	// that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+	CancelCall(context.Context, *CancelCallRequest) (*Call, error)
+	// ListCalls returns calls, without their outcomes, the newest first. Errors:
+	// NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
+	ListCalls(context.Context, *ListCallsRequest) (*ListCallsResponse, error)
 	mustEmbedUnimplementedRemoteServiceServer()
 }
 
@@ -114,6 +215,21 @@ type UnimplementedRemoteServiceServer struct{}
 
 func (UnimplementedRemoteServiceServer) Remote(context.Context, *RemoteRequest) (*RemoteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remote not implemented")
+}
+func (UnimplementedRemoteServiceServer) SubmitCall(context.Context, *SubmitCallRequest) (*Call, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitCall not implemented")
+}
+func (UnimplementedRemoteServiceServer) GetCall(context.Context, *GetCallRequest) (*Call, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCall not implemented")
+}
+func (UnimplementedRemoteServiceServer) WaitCall(context.Context, *WaitCallRequest) (*Call, error) {
+	return nil, status.Error(codes.Unimplemented, "method WaitCall not implemented")
+}
+func (UnimplementedRemoteServiceServer) CancelCall(context.Context, *CancelCallRequest) (*Call, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelCall not implemented")
+}
+func (UnimplementedRemoteServiceServer) ListCalls(context.Context, *ListCallsRequest) (*ListCallsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCalls not implemented")
 }
 func (UnimplementedRemoteServiceServer) mustEmbedUnimplementedRemoteServiceServer() {}
 func (UnimplementedRemoteServiceServer) testEmbeddedByValue()                       {}
@@ -154,6 +270,96 @@ func _RemoteService_Remote_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RemoteService_SubmitCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteServiceServer).SubmitCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteService_SubmitCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteServiceServer).SubmitCall(ctx, req.(*SubmitCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteService_GetCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteServiceServer).GetCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteService_GetCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteServiceServer).GetCall(ctx, req.(*GetCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteService_WaitCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WaitCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteServiceServer).WaitCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteService_WaitCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteServiceServer).WaitCall(ctx, req.(*WaitCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteService_CancelCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteServiceServer).CancelCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteService_CancelCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteServiceServer).CancelCall(ctx, req.(*CancelCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RemoteService_ListCalls_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCallsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RemoteServiceServer).ListCalls(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RemoteService_ListCalls_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RemoteServiceServer).ListCalls(ctx, req.(*ListCallsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RemoteService_ServiceDesc is the grpc.ServiceDesc for RemoteService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,6 +370,26 @@ var RemoteService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Remote",
 			Handler:    _RemoteService_Remote_Handler,
+		},
+		{
+			MethodName: "SubmitCall",
+			Handler:    _RemoteService_SubmitCall_Handler,
+		},
+		{
+			MethodName: "GetCall",
+			Handler:    _RemoteService_GetCall_Handler,
+		},
+		{
+			MethodName: "WaitCall",
+			Handler:    _RemoteService_WaitCall_Handler,
+		},
+		{
+			MethodName: "CancelCall",
+			Handler:    _RemoteService_CancelCall_Handler,
+		},
+		{
+			MethodName: "ListCalls",
+			Handler:    _RemoteService_ListCalls_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

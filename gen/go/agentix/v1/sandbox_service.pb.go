@@ -195,6 +195,10 @@ type Sandbox struct {
 	// True: the runtime is reachable from this host, for clients of the public protocol, at
 	// `runtime.url`. The port lives as long as the sandbox.
 	ExposeRuntime bool `protobuf:"varint,13,opt,name=expose_runtime,json=exposeRuntime,proto3" json:"expose_runtime,omitempty"`
+	// Workers: Python processes that run calls side by side, at most 64; 0 = 1. A call goes to
+	// the worker with the fewest calls. Each has its own memory: what a module keeps in its
+	// variables is seen by the calls of one worker only.
+	Workers       int32 `protobuf:"varint,14,opt,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,6 +322,13 @@ func (x *Sandbox) GetExposeRuntime() bool {
 		return x.ExposeRuntime
 	}
 	return false
+}
+
+func (x *Sandbox) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
 }
 
 // Resources are limits of one sandbox.
@@ -741,7 +752,7 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x05\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\x05\n" +
 	"\aSandbox\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x03R\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
@@ -757,7 +768,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\vcreate_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampB\x04\xe2A\x01\x03R\n" +
 	"createTime\x12-\n" +
 	"\aruntime\x18\f \x01(\v2\x13.agentix.v1.RuntimeR\aruntime\x12%\n" +
-	"\x0eexpose_runtime\x18\r \x01(\bR\rexposeRuntime\x1a9\n" +
+	"\x0eexpose_runtime\x18\r \x01(\bR\rexposeRuntime\x12\x18\n" +
+	"\aworkers\x18\x0e \x01(\x05R\aworkers\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -19,6 +20,36 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Isolation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IsolationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ISOLATION_UNSPECIFIED: _Isolation.ValueType  # 0
+    """As WORKER."""
+    ISOLATION_WORKER: _Isolation.ValueType  # 1
+    """A worker of the sandbox, which keeps imported modules and may run other calls meanwhile."""
+    ISOLATION_PROCESS: _Isolation.ValueType  # 2
+    """A new worker for this call alone. All its processes, also those in sessions of their
+    own, are gone when the call has ended, and all their output carries the call's id.
+    FAILED_PRECONDITION (UNSUPPORTED) on runtimes that cannot.
+    """
+
+class Isolation(_Isolation, metaclass=_IsolationEnumTypeWrapper):
+    """Isolation is how a call is kept apart from the others of its sandbox."""
+
+ISOLATION_UNSPECIFIED: Isolation.ValueType  # 0
+"""As WORKER."""
+ISOLATION_WORKER: Isolation.ValueType  # 1
+"""A worker of the sandbox, which keeps imported modules and may run other calls meanwhile."""
+ISOLATION_PROCESS: Isolation.ValueType  # 2
+"""A new worker for this call alone. All its processes, also those in sessions of their
+own, are gone when the call has ended, and all their output carries the call's id.
+FAILED_PRECONDITION (UNSUPPORTED) on runtimes that cannot.
+"""
+Global___Isolation: _TypeAlias = Isolation  # noqa: Y015
 
 class _Encoding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -47,6 +78,38 @@ ENCODING_MSGPACK: Encoding.ValueType  # 2
 ENCODING_PICKLE: Encoding.ValueType  # 3
 """Python pickle."""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
+
+class _CallState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_STATE_UNSPECIFIED: _CallState.ValueType  # 0
+    """Never sent."""
+    CALL_STATE_RUNNING: _CallState.ValueType  # 1
+    """Accepted, no outcome yet."""
+    CALL_STATE_SUCCEEDED: _CallState.ValueType  # 2
+    """The function returned."""
+    CALL_STATE_FAILED: _CallState.ValueType  # 3
+    """The function raised, or the call ended by its timeout or a fault."""
+    CALL_STATE_CANCELLED: _CallState.ValueType  # 4
+    """The call was cancelled."""
+
+class CallState(_CallState, metaclass=_CallStateEnumTypeWrapper):
+    """CallState is where a call is in its life."""
+
+CALL_STATE_UNSPECIFIED: CallState.ValueType  # 0
+"""Never sent."""
+CALL_STATE_RUNNING: CallState.ValueType  # 1
+"""Accepted, no outcome yet."""
+CALL_STATE_SUCCEEDED: CallState.ValueType  # 2
+"""The function returned."""
+CALL_STATE_FAILED: CallState.ValueType  # 3
+"""The function raised, or the call ended by its timeout or a fault."""
+CALL_STATE_CANCELLED: CallState.ValueType  # 4
+"""The call was cancelled."""
+Global___CallState: _TypeAlias = CallState  # noqa: Y015
 
 @_typing.final
 class RemoteRequest(_message.Message):
@@ -87,6 +150,7 @@ class RemoteRequest(_message.Message):
     RESULT_ENCODING_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     BAGGAGE_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
     sandbox: _builtins.str
     """`sandboxes/{id}`."""
     callable: _builtins.str
@@ -105,6 +169,8 @@ class RemoteRequest(_message.Message):
     """Encoding of the result; unspecified = that of the arguments."""
     traceparent: _builtins.str
     """W3C trace context of the caller, given to the function's context."""
+    isolation: Global___Isolation.ValueType
+    """Which process runs the function."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the function may run; unset = no limit."""
@@ -127,10 +193,11 @@ class RemoteRequest(_message.Message):
         result_encoding: Global___Encoding.ValueType = ...,
         traceparent: _builtins.str = ...,
         baggage: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        isolation: Global___Isolation.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["binary_arguments", b"binary_arguments", "msgpack_arguments", b"msgpack_arguments", "pickle_arguments", b"pickle_arguments", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "baggage", b"baggage", "binary_arguments", b"binary_arguments", "call_id", b"call_id", "callable", b"callable", "kwargs", b"kwargs", "msgpack_arguments", b"msgpack_arguments", "pickle_arguments", b"pickle_arguments", "result_encoding", b"result_encoding", "sandbox", b"sandbox", "timeout", b"timeout", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "baggage", b"baggage", "binary_arguments", b"binary_arguments", "call_id", b"call_id", "callable", b"callable", "isolation", b"isolation", "kwargs", b"kwargs", "msgpack_arguments", b"msgpack_arguments", "pickle_arguments", b"pickle_arguments", "result_encoding", b"result_encoding", "sandbox", b"sandbox", "timeout", b"timeout", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_binary_arguments: _TypeAlias = _typing.Literal["msgpack_arguments", "pickle_arguments"]  # noqa: Y015
     _WhichOneofArgType_binary_arguments: _TypeAlias = _typing.Literal["binary_arguments", b"binary_arguments"]  # noqa: Y015
@@ -225,3 +292,227 @@ class RemoteError(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__returncode) -> _WhichOneofReturnType__returncode | None: ...
 
 Global___RemoteError: _TypeAlias = RemoteError  # noqa: Y015
+
+@_typing.final
+class Call(_message.Message):
+    """Call is one call as the daemon knows it. Finished calls are kept for a while: the record
+    for an hour, the outcome within limits of age, count and bytes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CALLABLE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACCEPT_TIME_FIELD_NUMBER: _builtins.int
+    FINISH_TIME_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OUTCOME_EXPIRED_FIELD_NUMBER: _builtins.int
+    STILL_RUNNING_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Resource name, `sandboxes/{sandbox}/calls/{call}`; the last part is the call id."""
+    callable: _builtins.str
+    """`module::qualname`."""
+    state: Global___CallState.ValueType
+    """Where the call is in its life."""
+    outcome_expired: _builtins.bool
+    """True: the outcome was there and is no longer kept; `state` still tells how the call ended."""
+    still_running: _builtins.bool
+    """True: the call has its outcome (it was cancelled, or its time ran out), but its function
+    has not returned yet. Its worker takes no new calls and ends with its last other call.
+    """
+    error_type: _builtins.str
+    """For FAILED and CANCELLED: type of the error."""
+    @_builtins.property
+    def accept_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was accepted."""
+
+    @_builtins.property
+    def finish_time(self) -> _timestamp_pb2.Timestamp:
+        """When it got its outcome; unset before."""
+
+    @_builtins.property
+    def outcome(self) -> Global___RemoteResponse:
+        """Its outcome; unset before, in ListCalls, and once `outcome_expired`."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        callable: _builtins.str = ...,
+        state: Global___CallState.ValueType = ...,
+        accept_time: _timestamp_pb2.Timestamp | None = ...,
+        finish_time: _timestamp_pb2.Timestamp | None = ...,
+        outcome: Global___RemoteResponse | None = ...,
+        outcome_expired: _builtins.bool = ...,
+        still_running: _builtins.bool = ...,
+        error_type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "finish_time", b"finish_time", "outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "callable", b"callable", "error_type", b"error_type", "finish_time", b"finish_time", "name", b"name", "outcome", b"outcome", "outcome_expired", b"outcome_expired", "state", b"state", "still_running", b"still_running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Call: _TypeAlias = Call  # noqa: Y015
+
+@_typing.final
+class SubmitCallRequest(_message.Message):
+    """SubmitCallRequest is a call to start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def call(self) -> Global___RemoteRequest:
+        """The call, as for Remote."""
+
+    def __init__(
+        self,
+        *,
+        call: Global___RemoteRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitCallRequest: _TypeAlias = SubmitCallRequest  # noqa: Y015
+
+@_typing.final
+class GetCallRequest(_message.Message):
+    """GetCallRequest names a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`sandboxes/{sandbox}/calls/{call}`."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCallRequest: _TypeAlias = GetCallRequest  # noqa: Y015
+
+@_typing.final
+class WaitCallRequest(_message.Message):
+    """WaitCallRequest names a call to wait for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`sandboxes/{sandbox}/calls/{call}`."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long to wait; unset = until the outcome."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitCallRequest: _TypeAlias = WaitCallRequest  # noqa: Y015
+
+@_typing.final
+class CancelCallRequest(_message.Message):
+    """CancelCallRequest names a call to cancel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`sandboxes/{sandbox}/calls/{call}`."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCallRequest: _TypeAlias = CancelCallRequest  # noqa: Y015
+
+@_typing.final
+class ListCallsRequest(_message.Message):
+    """ListCallsRequest asks for a page of calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    """`sandboxes/{id}`; `sandboxes/-` = all sandboxes."""
+    page_size: _builtins.int
+    """At most this many; 0 = 100, more than 1000 counts as 1000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty = first page."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___CallState.ValueType]:
+        """Only calls in these states; empty = all."""
+
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        states: _abc.Iterable[Global___CallState.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCallsRequest: _TypeAlias = ListCallsRequest  # noqa: Y015
+
+@_typing.final
+class ListCallsResponse(_message.Message):
+    """ListCallsResponse is one page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty = this was the last."""
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Call]:
+        """The page, the newest call first."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___Call] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCallsResponse: _TypeAlias = ListCallsResponse  # noqa: Y015

@@ -40,6 +40,31 @@ class RemoteServiceStub(object):
                 request_serializer=agentix_dot_v1_dot_remote__service__pb2.RemoteRequest.SerializeToString,
                 response_deserializer=agentix_dot_v1_dot_remote__service__pb2.RemoteResponse.FromString,
                 _registered_method=True)
+        self.SubmitCall = channel.unary_unary(
+                '/agentix.v1.RemoteService/SubmitCall',
+                request_serializer=agentix_dot_v1_dot_remote__service__pb2.SubmitCallRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+                _registered_method=True)
+        self.GetCall = channel.unary_unary(
+                '/agentix.v1.RemoteService/GetCall',
+                request_serializer=agentix_dot_v1_dot_remote__service__pb2.GetCallRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+                _registered_method=True)
+        self.WaitCall = channel.unary_unary(
+                '/agentix.v1.RemoteService/WaitCall',
+                request_serializer=agentix_dot_v1_dot_remote__service__pb2.WaitCallRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+                _registered_method=True)
+        self.CancelCall = channel.unary_unary(
+                '/agentix.v1.RemoteService/CancelCall',
+                request_serializer=agentix_dot_v1_dot_remote__service__pb2.CancelCallRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+                _registered_method=True)
+        self.ListCalls = channel.unary_unary(
+                '/agentix.v1.RemoteService/ListCalls',
+                request_serializer=agentix_dot_v1_dot_remote__service__pb2.ListCallsRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_remote__service__pb2.ListCallsResponse.FromString,
+                _registered_method=True)
 
 
 class RemoteServiceServicer(object):
@@ -75,6 +100,54 @@ class RemoteServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitCall(self, request, context):
+        """SubmitCall starts a call and returns once it is accepted. The call goes on when the
+        caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+        The same call id with the same request returns the call that is there.
+
+        Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+        202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+        as Remote does if there is one within N seconds.
+
+        Errors: those of Remote for a call that is not accepted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCall(self, request, context):
+        """GetCall returns a call with its outcome, if it has one that is kept. Errors:
+        NOT_FOUND (CALL_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WaitCall(self, request, context):
+        """WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+        A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+        NOT_FOUND (CALL_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelCall(self, request, context):
+        """CancelCall asks for the end of a call and returns the call with its outcome. A call
+        that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCalls(self, request, context):
+        """ListCalls returns calls, without their outcomes, the newest first. Errors:
+        NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RemoteServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -82,6 +155,31 @@ def add_RemoteServiceServicer_to_server(servicer, server):
                     servicer.Remote,
                     request_deserializer=agentix_dot_v1_dot_remote__service__pb2.RemoteRequest.FromString,
                     response_serializer=agentix_dot_v1_dot_remote__service__pb2.RemoteResponse.SerializeToString,
+            ),
+            'SubmitCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitCall,
+                    request_deserializer=agentix_dot_v1_dot_remote__service__pb2.SubmitCallRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_remote__service__pb2.Call.SerializeToString,
+            ),
+            'GetCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCall,
+                    request_deserializer=agentix_dot_v1_dot_remote__service__pb2.GetCallRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_remote__service__pb2.Call.SerializeToString,
+            ),
+            'WaitCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.WaitCall,
+                    request_deserializer=agentix_dot_v1_dot_remote__service__pb2.WaitCallRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_remote__service__pb2.Call.SerializeToString,
+            ),
+            'CancelCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelCall,
+                    request_deserializer=agentix_dot_v1_dot_remote__service__pb2.CancelCallRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_remote__service__pb2.Call.SerializeToString,
+            ),
+            'ListCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalls,
+                    request_deserializer=agentix_dot_v1_dot_remote__service__pb2.ListCallsRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_remote__service__pb2.ListCallsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -112,6 +210,141 @@ class RemoteService(object):
             '/agentix.v1.RemoteService/Remote',
             agentix_dot_v1_dot_remote__service__pb2.RemoteRequest.SerializeToString,
             agentix_dot_v1_dot_remote__service__pb2.RemoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.RemoteService/SubmitCall',
+            agentix_dot_v1_dot_remote__service__pb2.SubmitCallRequest.SerializeToString,
+            agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.RemoteService/GetCall',
+            agentix_dot_v1_dot_remote__service__pb2.GetCallRequest.SerializeToString,
+            agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WaitCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.RemoteService/WaitCall',
+            agentix_dot_v1_dot_remote__service__pb2.WaitCallRequest.SerializeToString,
+            agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.RemoteService/CancelCall',
+            agentix_dot_v1_dot_remote__service__pb2.CancelCallRequest.SerializeToString,
+            agentix_dot_v1_dot_remote__service__pb2.Call.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.RemoteService/ListCalls',
+            agentix_dot_v1_dot_remote__service__pb2.ListCallsRequest.SerializeToString,
+            agentix_dot_v1_dot_remote__service__pb2.ListCallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

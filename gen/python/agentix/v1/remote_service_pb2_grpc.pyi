@@ -58,6 +58,34 @@ class RemoteServiceStub:
     A call that was not accepted has not run. The same call id with the same request
     joins the call that is there.
     """
+    SubmitCall: _grpc.UnaryUnaryMultiCallable[_remote_service_pb2.SubmitCallRequest, _remote_service_pb2.Call]
+    """SubmitCall starts a call and returns once it is accepted. The call goes on when the
+    caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+    The same call id with the same request returns the call that is there.
+
+    Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+    202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+    as Remote does if there is one within N seconds.
+
+    Errors: those of Remote for a call that is not accepted.
+    """
+    GetCall: _grpc.UnaryUnaryMultiCallable[_remote_service_pb2.GetCallRequest, _remote_service_pb2.Call]
+    """GetCall returns a call with its outcome, if it has one that is kept. Errors:
+    NOT_FOUND (CALL_NOT_FOUND).
+    """
+    WaitCall: _grpc.UnaryUnaryMultiCallable[_remote_service_pb2.WaitCallRequest, _remote_service_pb2.Call]
+    """WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+    A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+    NOT_FOUND (CALL_NOT_FOUND).
+    """
+    CancelCall: _grpc.UnaryUnaryMultiCallable[_remote_service_pb2.CancelCallRequest, _remote_service_pb2.Call]
+    """CancelCall asks for the end of a call and returns the call with its outcome. A call
+    that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+    """
+    ListCalls: _grpc.UnaryUnaryMultiCallable[_remote_service_pb2.ListCallsRequest, _remote_service_pb2.ListCallsResponse]
+    """ListCalls returns calls, without their outcomes, the newest first. Errors:
+    NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
+    """
 
 @_typing.type_check_only
 class RemoteServiceAsyncStub(RemoteServiceStub):
@@ -88,6 +116,34 @@ class RemoteServiceAsyncStub(RemoteServiceStub):
 
     A call that was not accepted has not run. The same call id with the same request
     joins the call that is there.
+    """
+    SubmitCall: _aio.UnaryUnaryMultiCallable[_remote_service_pb2.SubmitCallRequest, _remote_service_pb2.Call]  # type: ignore[assignment]
+    """SubmitCall starts a call and returns once it is accepted. The call goes on when the
+    caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+    The same call id with the same request returns the call that is there.
+
+    Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+    202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+    as Remote does if there is one within N seconds.
+
+    Errors: those of Remote for a call that is not accepted.
+    """
+    GetCall: _aio.UnaryUnaryMultiCallable[_remote_service_pb2.GetCallRequest, _remote_service_pb2.Call]  # type: ignore[assignment]
+    """GetCall returns a call with its outcome, if it has one that is kept. Errors:
+    NOT_FOUND (CALL_NOT_FOUND).
+    """
+    WaitCall: _aio.UnaryUnaryMultiCallable[_remote_service_pb2.WaitCallRequest, _remote_service_pb2.Call]  # type: ignore[assignment]
+    """WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+    A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+    NOT_FOUND (CALL_NOT_FOUND).
+    """
+    CancelCall: _aio.UnaryUnaryMultiCallable[_remote_service_pb2.CancelCallRequest, _remote_service_pb2.Call]  # type: ignore[assignment]
+    """CancelCall asks for the end of a call and returns the call with its outcome. A call
+    that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+    """
+    ListCalls: _aio.UnaryUnaryMultiCallable[_remote_service_pb2.ListCallsRequest, _remote_service_pb2.ListCallsResponse]  # type: ignore[assignment]
+    """ListCalls returns calls, without their outcomes, the newest first. Errors:
+    NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
     """
 
 class RemoteServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -122,6 +178,64 @@ class RemoteServiceServicer(metaclass=_abc_1.ABCMeta):
 
         A call that was not accepted has not run. The same call id with the same request
         joins the call that is there.
+        """
+
+    @_abc_1.abstractmethod
+    def SubmitCall(
+        self,
+        request: _remote_service_pb2.SubmitCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_service_pb2.Call, _abc.Awaitable[_remote_service_pb2.Call]]:
+        """SubmitCall starts a call and returns once it is accepted. The call goes on when the
+        caller leaves; only CancelCall, its `timeout` or the end of the sandbox ends it early.
+        The same call id with the same request returns the call that is there.
+
+        Over REST, `POST /v1/{sandbox}:remote` with `Prefer: respond-async` is the same: it answers
+        202 with `Location` and the Call, or, with `Prefer: respond-async, wait=N`, the outcome
+        as Remote does if there is one within N seconds.
+
+        Errors: those of Remote for a call that is not accepted.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCall(
+        self,
+        request: _remote_service_pb2.GetCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_service_pb2.Call, _abc.Awaitable[_remote_service_pb2.Call]]:
+        """GetCall returns a call with its outcome, if it has one that is kept. Errors:
+        NOT_FOUND (CALL_NOT_FOUND).
+        """
+
+    @_abc_1.abstractmethod
+    def WaitCall(
+        self,
+        request: _remote_service_pb2.WaitCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_service_pb2.Call, _abc.Awaitable[_remote_service_pb2.Call]]:
+        """WaitCall returns the call once it has an outcome, or as it is when `timeout` has passed.
+        A waiter keeps the call from being orphaned, as the caller of Remote does. Errors:
+        NOT_FOUND (CALL_NOT_FOUND).
+        """
+
+    @_abc_1.abstractmethod
+    def CancelCall(
+        self,
+        request: _remote_service_pb2.CancelCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_service_pb2.Call, _abc.Awaitable[_remote_service_pb2.Call]]:
+        """CancelCall asks for the end of a call and returns the call with its outcome. A call
+        that has an outcome is returned unchanged. Errors: NOT_FOUND (CALL_NOT_FOUND).
+        """
+
+    @_abc_1.abstractmethod
+    def ListCalls(
+        self,
+        request: _remote_service_pb2.ListCallsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_remote_service_pb2.ListCallsResponse, _abc.Awaitable[_remote_service_pb2.ListCallsResponse]]:
+        """ListCalls returns calls, without their outcomes, the newest first. Errors:
+        NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD).
         """
 
 def add_RemoteServiceServicer_to_server(servicer: RemoteServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

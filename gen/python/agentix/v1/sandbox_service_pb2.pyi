@@ -159,6 +159,7 @@ class Sandbox(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     EXPOSE_RUNTIME_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`."""
     state: Global___SandboxState.ValueType
@@ -180,6 +181,11 @@ class Sandbox(_message.Message):
     expose_runtime: _builtins.bool
     """True: the runtime is reachable from this host, for clients of the public protocol, at
     `runtime.url`. The port lives as long as the sandbox.
+    """
+    workers: _builtins.int
+    """Workers: Python processes that run calls side by side, at most 64; 0 = 1. A call goes to
+    the worker with the fewest calls. Each has its own memory: what a module keeps in its
+    variables is seen by the calls of one worker only.
     """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -219,10 +225,11 @@ class Sandbox(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         runtime: Global___Runtime | None = ...,
         expose_runtime: _builtins.bool = ...,
+        workers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expose_runtime", b"expose_runtime", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expose_runtime", b"expose_runtime", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
