@@ -117,7 +117,12 @@ func streamOperation(operation object) {
 	if result == nil {
 		return
 	}
-	good["description"] = "Newline-delimited JSON: one event a line, empty lines as heartbeats; a line {\"error\": Status} if the stream fails."
+	good["description"] = "Newline-delimited JSON: one event a line, empty lines as heartbeats; a line {\"error\": Status} if the stream fails. With `Accept: text/event-stream` server-sent events: the kind is the name, the cursor the id, the same JSON the data; an event `error` if the stream fails."
 	good["schema"] = object{"$ref": "#/definitions/v1Event"}
-	operation["produces"] = []any{"application/x-ndjson"}
+	operation["produces"] = []any{typeLines, typeEvents}
+	parameters, _ := operation["parameters"].([]any)
+	operation["parameters"] = append(parameters, object{
+		"name": "Last-Event-ID", "in": "header", "type": "string",
+		"description": "Server-sent events only: begin after the event with this id, whatever `after`, `tail` and `since` say.",
+	})
 }

@@ -17,8 +17,8 @@ import (
 // eventsFilter names the fields of StreamEventsRequest that are not query parameters.
 var eventsFilter = utilities.NewDoubleArray([][]string{{"sandbox"}})
 
-// handleEvents serves StreamEvents as newline-delimited JSON. The generated handler would
-// wrap each response into {"result": …}, with all its events in one line.
+// handleEvents serves StreamEvents as newline-delimited JSON or as server-sent events. The
+// generated handler would wrap each response into {"result": …}, with all its events in one line.
 func (g *gateway) handleEvents() error {
 	const pattern = "/v1/{sandbox=sandboxes/*}/events"
 	err := g.mux.HandlePath(http.MethodGet, pattern, func(w http.ResponseWriter, r *http.Request, path map[string]string) {
@@ -33,9 +33,13 @@ func (g *gateway) handleEvents() error {
 			return
 		}
 		request.Sandbox = path["sandbox"]
+		f := newForwarding(g, w, r)
+		if f.resumed != "" { // the same address as before, whatever it says of the beginning
+			request.Start = &agentixv1.StreamEventsRequest_After{After: f.resumed}
+		}
 		stream, err := agentixv1.NewEventServiceClient(g.Conn).StreamEvents(ctx, request)
 		if err == nil {
-			err = g.forwardEvents(w, stream.Recv)
+			err = f.run(stream.Recv)
 		}
 		if err != nil {
 			g.rpcError(ctx, g.mux, marshaler{}, w, r, err)
@@ -47,59 +51,83 @@ func (g *gateway) handleEvents() error {
 	return nil
 }
 
-// forwardEvents writes what recv gives until its end. An error before anything was written
-// is returned; a later one is the last line.
-func (g *gateway) forwardEvents(w http.ResponseWriter, recv func() (*agentixv1.StreamEventsResponse, error)) error {
-	control := http.NewResponseController(w)
-	begun := false
+// forwarding is one stream of events on its way to an HTTP client.
+type forwarding struct {
+	gateway *gateway
+	w       http.ResponseWriter
+	control *http.ResponseController
+	format  eventFormat
+	resumed string // the id of the last event that a browser saw; it connects again
+	begun   bool
+}
+
+func newForwarding(g *gateway, w http.ResponseWriter, r *http.Request) *forwarding {
+	f := &forwarding{gateway: g, w: w, control: http.NewResponseController(w), format: formatFor(r)}
+	if s, ok := f.format.(*sse); ok {
+		f.resumed = s.id
+	}
+	return f
+}
+
+// run writes what recv gives until its end. An error before anything was written is
+// returned; a later one is the last thing written.
+func (f *forwarding) run(recv func() (*agentixv1.StreamEventsResponse, error)) error {
 	for {
 		response, err := recv()
-		if err != nil && !begun && !errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
+			f.end()
+			return nil
+		case err != nil && !f.begun:
 			return err
-		}
-		if !begun {
-			w.Header().Set("Content-Type", "application/x-ndjson")
-			w.WriteHeader(http.StatusOK)
-		}
-		if errors.Is(err, io.EOF) {
+		case err != nil:
+			_ = f.write(f.format.failure(f.gateway.errorObject(err))) // or the client left
 			return nil
 		}
-		var lines []byte
-		if err != nil {
-			lines = g.errorLine(err)
-		} else {
-			lines = eventLines(response, begun)
-		}
-		begun = true
-		if _, werr := w.Write(lines); werr != nil || err != nil || control.Flush() != nil {
-			return nil //nolint:nilerr // The reader left, or was told of the error.
+		first := !f.begun
+		f.begin(http.StatusOK)
+		if f.write(f.format.events(response, first)) != nil {
+			return nil //nolint:nilerr // The client left.
 		}
 	}
 }
 
-// eventLines is one line for each event. A heartbeat is an empty line, but the first
-// response of a stream needs none: it is the header that tells of it.
-func eventLines(response *agentixv1.StreamEventsResponse, begun bool) []byte {
-	if len(response.GetEvents()) == 0 && begun {
-		return []byte("\n")
+func (f *forwarding) begin(code int) {
+	if f.begun {
+		return
 	}
-	var lines []byte
-	for _, event := range response.GetEvents() {
-		text, err := appendMessage(nil, event.ProtoReflect())
-		if err != nil { // a string that is not UTF-8; gRPC does not let it through
-			continue
-		}
-		lines = append(append(lines, oneLine(text)...), '\n')
-	}
-	return lines
+	f.begun = true
+	f.w.Header().Set("Content-Type", f.format.contentType())
+	f.w.Header().Set("X-Accel-Buffering", "no") // proxies are not to gather events
+	f.w.WriteHeader(code)
 }
 
-func (g *gateway) errorLine(err error) []byte {
-	text, merr := appendMessage([]byte(nil), g.Status(err).Proto().ProtoReflect())
+// end is the end without an error. A browser connects again after every end but 204, so
+// one that has everything already is told that there will be no more.
+func (f *forwarding) end() {
+	if f.resumed != "" {
+		f.begin(http.StatusNoContent)
+	}
+	f.begin(http.StatusOK)
+}
+
+func (f *forwarding) write(text []byte) error {
+	if _, err := f.w.Write(text); err != nil { //nolint:gosec // Its types are no HTML, and nosniff is set.
+		return fmt.Errorf("write events: %w", err)
+	}
+	if err := f.control.Flush(); err != nil {
+		return fmt.Errorf("write events: %w", err)
+	}
+	return nil
+}
+
+// errorObject is {"error": Status} in one line.
+func (g *gateway) errorObject(err error) []byte {
+	text, merr := appendMessage(nil, g.Status(err).Proto().ProtoReflect())
 	if merr != nil {
 		text = []byte(`{"code":13}`)
 	}
-	return append(append([]byte(`{"error":`), oneLine(text)...), "}\n"...)
+	return append(append([]byte(`{"error":`), oneLine(text)...), '}')
 }
 
 // lineBreaks are what readers of lines may take for an end of line. In JSON the first two

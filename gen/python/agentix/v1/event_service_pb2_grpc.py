@@ -59,6 +59,13 @@ class EventServiceServicer(object):
         without a wrapper; empty lines are heartbeats. A stream that ends in an error ends with
         one line `{"error": Status}`; an error before that is an HTTP status with a Status.
 
+        To those who send `Accept: text/event-stream` it answers server-sent events, as the
+        EventSource of browsers reads them: `event:` is the kind (`log`, `output`, …), `id:` the
+        event's cursor, `data:` the same JSON; heartbeats are comments. A client that connects
+        again with `Last-Event-ID` gets what comes after that event, whatever `after`, `tail` and
+        `since` say; 204 tells it that there is no more. An id without data moves the position only.
+        A stream that ends in an error ends with one event `error` with `{"error": Status}`.
+
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND), INVALID_ARGUMENT (INVALID_FIELD), OUT_OF_RANGE (CURSOR_EXPIRED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
