@@ -137,7 +137,7 @@ func (r *Runtime) readyState() wire.Ready {
 // setState notes how the worker is; announce tells daemon sessions.
 func (r *Runtime) setState(state wire.Ready, announce bool) {
 	r.stateMu.Lock()
-	changed := r.state != state
+	changed := r.state.WorkerOK != state.WorkerOK || r.state.Error != state.Error || r.state.Python != state.Python
 	r.state = state
 	r.stateMu.Unlock()
 	if announce && changed {

@@ -12,13 +12,14 @@ const (
 
 // Events on NamespaceRPC.
 const (
-	EventCall       = "call"        // host → runtime, Call
-	EventCancel     = "cancel"      // host → runtime, CallRef
-	EventResume     = "resume"      // host → runtime, Resume
-	EventAck        = "ack"         // host → runtime, CallRef
-	EventCallResult = "call:result" // runtime → host, Result
-	EventCallError  = "call:error"  // runtime → host, CallError
-	EventReady      = "ready"       // own; runtime → daemon, last act of joining a namespace: Ready
+	EventCall        = "call"         // host → runtime, Call
+	EventCancel      = "cancel"       // host → runtime, CallRef
+	EventResume      = "resume"       // host → runtime, Resume
+	EventAck         = "ack"          // host → runtime, CallRef
+	EventCallResult  = "call:result"  // runtime → host, Result
+	EventCallError   = "call:error"   // runtime → host, CallError
+	EventCallStopped = "call:stopped" // own; runtime → daemon, CallRef: the code of a call that was cancelled, or whose time ran out, does not run any more
+	EventReady       = "ready"        // own; runtime → daemon, last act of joining a namespace: Ready
 )
 
 // Events of the reliable stream on NamespaceLog and NamespaceTrace.
@@ -38,6 +39,9 @@ const (
 	CapSidAck       = "sid-ack"
 	CapNativeWorker = "native-worker"
 	CapBaggage      = "baggage"
+	CapIsolation    = "isolation" // Call.Isolation
+	CapRetire       = "retire"    // EventCallStopped, Ready.StillRunning
+	CapStopped      = "stopped"   // of a worker: `running` in error frames, FrameStopped, FramePing
 )
 
 // Error types that the wire itself makes.
@@ -63,6 +67,9 @@ const (
 	EncodingMsgpack = "msgpack"
 )
 
+// IsolationProcess is Call.Isolation of a call that gets a worker of its own.
+const IsolationProcess = "process"
+
 // Causes of WorkerDied.
 const (
 	CauseExit   = "EXIT"
@@ -82,6 +89,9 @@ const (
 	FrameError      = "error"
 	FrameSIOOpen    = "sio_open"
 	FrameSIOEmit    = "sio_emit"
-	FrameLog        = "log"  // own: {record, call_id?}
-	FrameSpan       = "span" // own: {event, data}
+	FrameLog        = "log"     // own: {record, call_id?}
+	FrameSpan       = "span"    // own: {event, data}
+	FrameStopped    = "stopped" // own: {call_id}, after an error frame with `running`: the code of the call has ended
+	FramePing       = "ping"    // own; runtime → worker
+	FramePong       = "pong"    // own; the answer of the worker's loop
 )

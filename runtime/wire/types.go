@@ -31,6 +31,11 @@ type Ready struct {
 	WorkerOK bool   `msgpack:"worker_ready"`
 	Error    string `msgpack:"error,omitempty"`
 	Python   string `msgpack:"python,omitempty"`
+	// The rest is told to daemons that announce CapIsolation or CapRetire.
+	Capabilities []string `msgpack:"capabilities,omitempty"`
+	// StillRunning, on /rpc, are the calls that have their outcome and whose code runs all the
+	// same. For each comes EventCallStopped; what is not in the list has stopped.
+	StillRunning []string `msgpack:"still_running,omitempty"`
 }
 
 // Call asks for one function call.
@@ -45,9 +50,10 @@ type Call struct {
 	TimeoutMS      int64             `msgpack:"timeout_ms,omitempty"`
 	Traceparent    string            `msgpack:"traceparent,omitempty"`
 	Baggage        map[string]string `msgpack:"baggage,omitempty"`
+	Isolation      string            `msgpack:"isolation,omitempty"` // IsolationProcess or empty; only where CapIsolation is announced
 }
 
-// CallRef names a call, for EventCancel and EventAck.
+// CallRef names a call, for EventCancel, EventAck and EventCallStopped.
 type CallRef struct {
 	CallID string `msgpack:"call_id"`
 }
