@@ -31,7 +31,7 @@ var arrows = []arrow{
 	{from: "daemon/dispatch", to: []string{"daemon/calls", "daemon/events", "daemon/link", "daemon/store", "runtime/pickle", "runtime/wire"}},
 	{from: "daemon/events", to: []string{"daemon/store", "runtime/wire"}},
 	{from: "daemon/calls", to: []string{"runtime/wire"}},
-	{from: "daemon/link", to: []string{"runtime/wire"}},
+	{from: "daemon/link", to: []string{"runtime/wire"}, tests: []string{"runtime/wire/wiretest"}},
 	{from: "daemon/relay", tests: []string{"internal/await"}},
 	{from: "daemon/store", to: []string{"runtime/wire"}},
 
@@ -49,16 +49,17 @@ var arrows = []arrow{
 	{
 		from:  "runtime",
 		to:    []string{"runtime/calltable", "runtime/output", "runtime/reaper", "runtime/stream", "runtime/wire", "runtime/workerproc", "worker"},
-		tests: []string{"runtime/siotest"},
+		tests: []string{"runtime/siotest", "runtime/wire/wiretest"},
 	},
 	{from: "runtime/calltable", to: []string{"runtime/wire"}},
 	{from: "runtime/output", to: []string{"runtime/wire"}},
-	{from: "runtime/pickle", to: []string{"runtime/wire"}},
+	{from: "runtime/pickle", to: []string{"runtime/wire"}, tests: []string{"runtime/wire/wiretest"}},
 	{from: "runtime/reaper"},
 	{from: "runtime/siotest", to: []string{"internal/await", "runtime/wire"}},
 	{from: "runtime/stream", to: []string{"runtime/wire"}},
-	{from: "runtime/workerproc", to: []string{"runtime/output", "runtime/reaper", "runtime/wire"}, tests: []string{"worker"}},
-	{from: "runtime/wire"},
+	{from: "runtime/workerproc", to: []string{"runtime/output", "runtime/reaper", "runtime/wire"}, tests: []string{"runtime/wire/wiretest", "worker"}},
+	{from: "runtime/wire", tests: []string{"runtime/wire/wiretest"}},
+	{from: "runtime/wire/wiretest"},
 	{from: "worker"},
 
 	// Small things that know nothing of the project, and what tests start.

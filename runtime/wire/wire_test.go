@@ -7,34 +7,23 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/agentixd/agentixd/runtime/wire/wiretest"
 )
 
-type golden struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"`
-	Hex  string `json:"hex"`
-}
-
-func readGolden(t testing.TB) map[string]golden {
+func readGolden(t testing.TB) map[string]wiretest.Entry {
 	t.Helper()
-	b, err := os.ReadFile("testdata/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []golden
-	if err := json.Unmarshal(b, &list); err != nil {
-		t.Fatal(err)
-	}
-	byName := map[string]golden{}
-	for _, g := range list {
-		byName[g.Name] = g
+	byName := map[string]wiretest.Entry{}
+	for _, kind := range []string{"msgpack", "frame"} {
+		for _, g := range wiretest.Golden(t, kind) {
+			byName[g.Name] = g
+		}
 	}
 	return byName
 }

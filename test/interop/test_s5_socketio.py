@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pathlib
 import time
+from typing import Any
 
 import pytest
+import socketio
 
 from conftest import MakeHost, StartRuntime
 from peers import wire
@@ -19,6 +23,20 @@ BOOTS = {
     "not there": "/nothing/here",
     "speaks no frames": "/usr/bin/yes",
 }
+
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "runtime" / "wire" / "testdata" / "golden.json"
+
+
+@pytest.mark.parametrize("entry", [e for e in json.loads(GOLDEN.read_text()) if e["kind"] == "packet"], ids=lambda e: str(e["name"]))
+def test_s21_golden_packets_are_those_of_python_socketio(entry: dict[str, Any]) -> None:
+    text = bytes.fromhex(entry["hex"]).decode()
+    packet = socketio.packet.Packet(encoded_packet=text[1:])
+    assert (packet.packet_type, packet.namespace) == (entry["type"], entry["namespace"])
+    if entry["event"]:
+        assert packet.add_attachment(b"payload")
+        assert packet.data == [entry["event"], b"payload"]
+        assert packet.encode()[0] == text[1:]
 
 
 @pytest.mark.parametrize("worker", BOOTS)
