@@ -49,3 +49,33 @@ func TestS21_GoldenWorkerFrames(t *testing.T) {
 		t.Errorf("only %d frames", seen)
 	}
 }
+
+// FuzzWorkerFrame reads frames of any bytes as those of a worker: what is not a frame is
+// refused, and what is taken holds parts of it only.
+func FuzzWorkerFrame(f *testing.F) {
+	for _, g := range wiretest.Golden(f, "frame") {
+		f.Add(g.Bytes(f)[4:])
+	}
+	f.Add([]byte("\x82\xa4type\xa6result\xa5value\xc6\xff\xff\xff\xff"))
+	f.Add([]byte("\x83\xa4type\xa6result\xa7call_id\x01\xa5value\xa1x"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		malformed := wire.Check(body, wire.MaxDepth) // first: a payload is made in the place of the frame
+		frame, err := parseFrame(body)
+		if err != nil {
+			return
+		}
+		if malformed != nil && frame.Payload != nil {
+			t.Fatalf("a result is passed on although %v", malformed)
+		}
+		size := len(frame.Value) + len(frame.Error) + len(frame.Record) + len(frame.Data) + len(frame.Capabilities) + len(frame.OutputMarker)
+		if size > len(body) {
+			t.Fatalf("%d bytes out of %d", size, len(body))
+		}
+		if frame.Payload != nil {
+			var r wire.Result
+			if err := wire.Unmarshal(frame.Payload, &r); err != nil || r.CallID != frame.CallID || !bytes.Equal(r.Value, frame.Value) || r.Encoding != frame.Encoding {
+				t.Fatalf("the payload %x says %+v, %v; the frame %+v", frame.Payload, r, err, frame)
+			}
+		}
+	})
+}
