@@ -72,6 +72,11 @@ test-containerd: build ## the provider contract and the end-to-end tests on real
 	@scripts/deps.sh containers
 	go test -tags containerd -timeout 30m -count=1 -p 1 $$(scripts/containerd-packages.sh)
 
+.PHONY: test-faults
+test-faults: ## kill, cut, stop and starve real processes under load; AGENTIX_FAULTS=long for 1 000 rounds (root)
+	@scripts/deps.sh containers faults
+	go test -tags faults,containerd -timeout 90m -count=1 -v ./test/faults
+
 .PHONY: test-python
 test-python: venv-dev build ## Python tests of the worker and of the SDK
 	cd worker && ../$(PYTHON) -m pytest -q

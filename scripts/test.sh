@@ -14,7 +14,7 @@ if [ -z "${AGENTIX_CENSUS:-}" ]; then
   # What sandboxes use on the host must be the same before and after.
   AGENTIX_CENSUS=1 exec scripts/census.sh "$0"
 fi
-for target in check-generate lint test-unit test-containerd test-python test-interop test-demo fuzz-short; do
+for target in check-generate lint test-unit test-containerd test-faults test-python test-interop test-demo fuzz-short; do
   step "$target"
 done
 echo "== all in $SECONDS s"

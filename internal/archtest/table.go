@@ -70,9 +70,11 @@ var arrows = []arrow{
 	{from: "internal/failpoint"},
 	{from: "internal/census", tests: []string{"providers/..."}},
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
+	{from: "internal/faulttest", to: []string{"gen/..."}},
 	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/external", "providers/process"}},
 	{from: "test/census", to: []string{"internal/census"}},
 	{from: "test/external", tests: []string{"daemon", "gen/...", "runtime/wire"}},
+	{from: "test/faults", tests: []string{"gen/...", "internal/containerdtest", "internal/faulttest", "providers/containerd"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }
 
@@ -85,9 +87,9 @@ var bare = []string{"runtime/wire", "runtime/reaper", "worker", "internal/archte
 // outside says who alone may import a foreign module or a package of the standard library.
 // Tests may import all of them.
 var outside = []owner{
-	{module: "google.golang.org/grpc", by: []string{"daemon", "daemon/api", "daemon/auth", "daemon/cmd/agentix", "daemon/gateway", "internal/daemontest"}},
-	{module: "google.golang.org/protobuf", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway"}},
-	{module: "google.golang.org/genproto", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway"}},
+	{module: "google.golang.org/grpc", by: []string{"daemon", "daemon/api", "daemon/auth", "daemon/cmd/agentix", "daemon/gateway", "internal/daemontest", "internal/faulttest"}},
+	{module: "google.golang.org/protobuf", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway", "internal/faulttest"}},
+	{module: "google.golang.org/genproto", by: []string{"daemon/api", "daemon/cmd/agentix", "daemon/gateway", "internal/faulttest"}},
 	{module: "github.com/grpc-ecosystem/grpc-gateway", by: []string{"daemon", "daemon/gateway"}},
 	{module: "modernc.org/sqlite", by: []string{"daemon/store"}},
 	{module: "database/sql", by: []string{"daemon/store"}},
