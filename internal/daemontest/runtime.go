@@ -1,6 +1,8 @@
 package daemontest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +39,10 @@ func buildRuntime() {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	dir := filepath.Join(cache, "agentix-daemontest")
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..")
+	tree := sha256.Sum256([]byte(root)) // each source tree has a runtime of its own
+	dir := filepath.Join(cache, "agentix-daemontest", hex.EncodeToString(tree[:8]))
 	if build.err = os.MkdirAll(dir, 0o750); build.err != nil {
 		return
 	}
@@ -50,10 +55,9 @@ func buildRuntime() {
 	if build.err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); build.err != nil { // test processes run in parallel
 		return
 	}
-	_, file, _, _ := runtime.Caller(0)
 	build.path = filepath.Join(dir, "agentix-runtime")
 	command := exec.Command("go", "build", "-o", build.path, "./runtime/cmd/agentix-runtime") //nolint:noctx // Of this tree; it ends by itself.
-	command.Dir = filepath.Join(filepath.Dir(file), "..", "..")
+	command.Dir = root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := command.CombinedOutput()
 	build.output, build.err = string(output), err
