@@ -63,6 +63,18 @@ type Imager interface {
 	ImportRootFS(ctx context.Context, name string, rootfs io.Reader) (Image, error)
 	// ListImages returns all images in the order of their names.
 	ListImages(ctx context.Context) ([]Image, error)
+	// GetImage returns one image by its name, completed as docker does if there is none of the
+	// bare name; NotFound (ImageNotFound).
+	GetImage(ctx context.Context, name string) (Image, error)
+	// PullImage fetches an image from a registry and makes it ready. progress is called now and
+	// then, by one goroutine at a time and no more after the return. What was fetched by a pull
+	// that fails is removed.
+	PullImage(ctx context.Context, pull Pull, progress func(PullProgress)) (Image, error)
+	// ExportImage writes an archive that is OCI's and docker's at once.
+	ExportImage(ctx context.Context, name string, w io.Writer) error
+	// DeleteImage removes a name, and the content once nothing else needs it. NotFound
+	// (ImageNotFound); FailedPrecondition (ImageInUse) while a sandbox was made of it.
+	DeleteImage(ctx context.Context, name string) error
 }
 
 // Spec is what to create.

@@ -21,6 +21,8 @@ type Config struct {
 	ContainerdAddress string
 	// InsecureProcessAsRoot lets the process provider run as root.
 	InsecureProcessAsRoot bool
+	// RegistryConfig is a config.json of docker with credentials for pulls that bring none; empty = none.
+	RegistryConfig string
 	// ExternalAllow are the address ranges and socket prefixes that the external provider may join.
 	ExternalAllow []string
 	Logger        *slog.Logger

@@ -62,6 +62,7 @@ var resourceTypes = map[errs.Reason]struct{ kind, key, prefix string }{
 	errs.SandboxNotFound: {"agentix.dev/Sandbox", "sandbox", sandboxPrefix},
 	errs.ImageNotFound:   {"agentix.dev/Image", "image", ""},
 	errs.CallNotFound:    {"agentix.dev/Call", "call", ""},
+	errs.BundleNotFound:  {"agentix.dev/Bundle", "bundle", bundlePrefix},
 }
 
 // Status translates any error for clients. The result always has one ErrorInfo; what is

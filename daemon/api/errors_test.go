@@ -104,7 +104,8 @@ func TestKindsAndReasonsAreComplete(t *testing.T) {
 		errs.InvalidField, errs.ArgumentsInvalid, errs.SandboxNotFound, errs.ImageNotFound, errs.CallNotFound, errs.SandboxExists,
 		errs.CallIDConflict, errs.SandboxNotReady, errs.Unsupported, errs.HostPathRefused, errs.LimitExceeded, errs.RuntimeUnavailable,
 		errs.ProviderUnavailable, errs.Stopping, errs.NoCredential, errs.ForeignOrigin, errs.CursorExpired, errs.Deadline, errs.CallerLeft,
-		errs.InternalFault, errs.NoSuchMethod, errs.StartFailed, errs.ExternalRefused,
+		errs.InternalFault, errs.NoSuchMethod, errs.StartFailed, errs.ExternalRefused, errs.ImageInUse,
+		errs.RegistryRefused, errs.RegistryUnavailable, errs.BundleNotFound, errs.BundleInUse,
 	} {
 		known[reason] = true
 		if _, ok := agentixv1.ErrorReason_value["ERROR_REASON_"+string(reason)]; !ok {

@@ -1,14 +1,18 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"regexp"
+	"slices"
 
 	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/providers"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // maxChunkBytes bounds one chunk of an archive: 1 MiB.
@@ -33,6 +37,11 @@ func (s *imageService) ImportImage(stream agentixv1.ImageService_ImportImageServ
 	if header == nil {
 		return errs.Invalid("header", "the first message must have it")
 	}
+	if header.GetName() != "" {
+		if err := checkImageName("header.name", header.GetName()); err != nil {
+			return err
+		}
+	}
 	imager, err := s.manager.Images()
 	if err != nil {
 		return err
@@ -50,6 +59,112 @@ func (s *imageService) ImportImage(stream agentixv1.ImageService_ImportImageServ
 		response.Images = append(response.Images, toImage(image))
 	}
 	return stream.SendAndClose(response) //nolint:wrapcheck // A status.
+}
+
+// PullImage pulls an image and tells of progress.
+func (s *imageService) PullImage(r *agentixv1.PullImageRequest, stream agentixv1.ImageService_PullImageServer) error {
+	if r.GetName() != "" {
+		if err := checkImageName("name", r.GetName()); err != nil {
+			return err
+		}
+	}
+	if c := r.GetCredentials(); c.GetIdentityToken() != "" && c.GetUsername()+c.GetPassword() != "" {
+		return errs.Invalid("credentials", "must have either username and password or identity_token")
+	}
+	imager, err := s.manager.Images()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	image, err := imager.PullImage(ctx, toPull(r), func(p providers.PullProgress) {
+		message := &agentixv1.PullImageResponse_Progress{Progress: &agentixv1.PullProgress{
+			Phase:     agentixv1.PullPhase(agentixv1.PullPhase_value["PULL_PHASE_"+string(p.Phase)]),
+			DoneBytes: p.DoneBytes, TotalBytes: p.TotalBytes,
+		}}
+		if err := stream.Send(&agentixv1.PullImageResponse{Message: message}); err != nil {
+			cancel(err)
+		}
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // Of package errs.
+	}
+	return stream.Send(&agentixv1.PullImageResponse{Message: &agentixv1.PullImageResponse_Image{Image: toImage(image)}}) //nolint:wrapcheck // A status.
+}
+
+func toPull(r *agentixv1.PullImageRequest) providers.Pull {
+	return providers.Pull{
+		Reference: r.GetReference(), Name: r.GetName(), PlainHTTP: r.GetPlainHttp(),
+		Credentials: providers.RegistryCredentials{
+			Username: r.GetCredentials().GetUsername(), Password: r.GetCredentials().GetPassword(), IdentityToken: r.GetCredentials().GetIdentityToken(),
+		},
+	}
+}
+
+// ExportImage sends an archive chunk by chunk.
+func (s *imageService) ExportImage(r *agentixv1.ExportImageRequest, stream agentixv1.ImageService_ExportImageServer) error {
+	imager, err := s.manager.Images()
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(chunkWriter(func(chunk []byte) error {
+		return stream.Send(&agentixv1.ExportImageResponse{Chunk: chunk})
+	}), maxChunkBytes)
+	if err := imager.ExportImage(stream.Context(), r.GetName(), w); err != nil {
+		return err //nolint:wrapcheck // Of package errs.
+	}
+	return w.Flush() //nolint:wrapcheck // A status.
+}
+
+// chunkWriter sends what is written in messages of at most maxChunkBytes.
+type chunkWriter func(chunk []byte) error
+
+// Write sends all of b.
+func (send chunkWriter) Write(b []byte) (int, error) {
+	sent := 0
+	for chunk := range slices.Chunk(b, maxChunkBytes) {
+		if err := send(chunk); err != nil {
+			return sent, err
+		}
+		sent += len(chunk)
+	}
+	return sent, nil
+}
+
+// GetImage returns one image.
+func (s *imageService) GetImage(ctx context.Context, r *agentixv1.GetImageRequest) (*agentixv1.Image, error) {
+	imager, err := s.manager.Images()
+	if err != nil {
+		return nil, err
+	}
+	image, err := imager.GetImage(ctx, r.GetName())
+	if err != nil {
+		return nil, named(err, "image", r.GetName())
+	}
+	return toImage(image), nil
+}
+
+// DeleteImage removes an image.
+func (s *imageService) DeleteImage(ctx context.Context, r *agentixv1.DeleteImageRequest) (*emptypb.Empty, error) {
+	imager, err := s.manager.Images()
+	if err != nil {
+		return nil, err
+	}
+	err = imager.DeleteImage(ctx, r.GetName())
+	if err != nil && (!r.GetAllowMissing() || !errs.Is(err, errs.NotFound)) {
+		return nil, named(err, "image", r.GetName())
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// imageName is what images may be called here; daemon/sandboxes takes no others.
+var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+
+func checkImageName(field, name string) error {
+	if !imageName.MatchString(name) {
+		return errs.Invalid(field, "must match %s", imageName)
+	}
+	return nil
 }
 
 func importImage(ctx context.Context, imager providers.Imager, header *agentixv1.ImportImageHeader, archive io.Reader) ([]providers.Image, error) {

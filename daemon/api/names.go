@@ -7,7 +7,10 @@ import (
 	"github.com/agentixd/agentixd/internal/errs"
 )
 
-const sandboxPrefix = "sandboxes/"
+const (
+	sandboxPrefix = "sandboxes/"
+	bundlePrefix  = "bundles/"
+)
 
 var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 

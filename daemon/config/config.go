@@ -41,6 +41,8 @@ type Config struct {
 	// ExternalAllow are the addresses and socket paths at which clients may join runtimes that
 	// someone else runs: ranges (10.0.0.0/8), addresses, absolute paths. None = that is off.
 	ExternalAllow []string `yaml:"external-allow"`
+	// RegistryConfig is a config.json as docker writes it, with credentials for pulls that bring none; empty = none.
+	RegistryConfig string `yaml:"registry-config"`
 	// InsecureProcessAsRoot lets the process provider, which isolates nothing, run as root.
 	InsecureProcessAsRoot bool `yaml:"insecure-process-as-root"`
 	// ShutdownGrace is how long running calls may go on after the first signal.
@@ -97,7 +99,7 @@ func (c Config) Complete() (Config, error) {
 		c.LogDir = filepath.Join(c.StateDir, "logs")
 	}
 	c.AllowHostPath = slices.Clone(c.AllowHostPath)
-	paths := []*string{&c.StateDir, &c.Socket, &c.LogDir, &c.Runtime, &c.ContainerdAddress}
+	paths := []*string{&c.StateDir, &c.Socket, &c.LogDir, &c.Runtime, &c.ContainerdAddress, &c.RegistryConfig}
 	for i := range c.AllowHostPath {
 		paths = append(paths, &c.AllowHostPath[i])
 	}
@@ -150,6 +152,11 @@ func (c Config) Validate() error {
 			bad("http-host", "%q must be a host name without scheme and port", host)
 		}
 	}
+	if c.RegistryConfig != "" {
+		if info, err := os.Stat(c.RegistryConfig); err != nil || !info.Mode().IsRegular() {
+			bad("registry-config", "%s is no file", c.RegistryConfig)
+		}
+	}
 	if c.ShutdownGrace < 0 {
 		bad("shutdown-grace", "must not be negative")
 	}
@@ -185,6 +192,7 @@ func (c Config) LogValue() slog.Value {
 		slog.Any("http-host", c.HTTPHosts), slog.String("provider", c.Provider),
 		slog.String("containerd-address", c.ContainerdAddress), slog.String("runtime", c.Runtime),
 		slog.String("log-dir", c.LogDir), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
+		slog.String("registry-config", c.RegistryConfig),
 		slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
 		slog.Duration("shutdown-grace", c.ShutdownGrace), slog.String("log-level", c.LogLevel),
 		slog.String("log-format", c.LogFormat),

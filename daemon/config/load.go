@@ -60,6 +60,7 @@ func flagSet(c *Config, out io.Writer) (*pflag.FlagSet, *string) {
 	flags.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory of the sandboxes' text logs (default logs in the state directory)")
 	flags.StringArrayVar(&c.AllowHostPath, "allow-host-path", c.AllowHostPath, "prefix below which clients on the Unix socket may name host directories (repeatable)")
 	flags.StringArrayVar(&c.ExternalAllow, "external-allow", c.ExternalAllow, "address range, address or path of sockets at which clients may join runtimes that someone else runs (repeatable; default none)")
+	flags.StringVar(&c.RegistryConfig, "registry-config", c.RegistryConfig, "config.json as docker writes it, with credentials for pulls that bring none (default none)")
 	flags.BoolVar(&c.InsecureProcessAsRoot, "insecure-process-as-root", c.InsecureProcessAsRoot, "let the process provider, which isolates nothing, run as root")
 	flags.DurationVar(&c.ShutdownGrace, "shutdown-grace", c.ShutdownGrace, "how long running calls may go on after the first signal")
 	flags.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least level to log: debug, info, warn or error")

@@ -83,9 +83,11 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 			return nil, fmt.Errorf("register REST handlers: %w", err)
 		}
 	}
-	// The last registered pattern wins: events are streamed by our own handler.
-	if err := g.handleEvents(); err != nil {
-		return nil, err
+	// The last registered pattern wins: streams have our own handlers.
+	for _, handle := range []func() error{g.handleEvents, g.handlePull} {
+		if err := handle(); err != nil {
+			return nil, err
+		}
 	}
 	return g, nil
 }

@@ -88,7 +88,7 @@ func plainPath(path string, operation object) string {
 	var kept []any
 	for _, p := range parameters {
 		pattern, _ := p.(object)["pattern"].(string)
-		if p.(object)["in"] != "path" || pattern == "" {
+		if p.(object)["in"] != "path" || !strings.Contains(pattern, "/[^/]+") { // no resource name
 			kept = append(kept, p)
 			continue
 		}
@@ -115,6 +115,12 @@ func streamOperation(operation object) {
 	properties, _ := schema["properties"].(object)
 	result, _ := properties["result"].(object)
 	if result == nil {
+		return
+	}
+	if result["$ref"] != "#/definitions/v1StreamEventsResponse" {
+		good["description"] = "Newline-delimited JSON: one message a line; a line {\"error\": Status} if the stream fails."
+		good["schema"] = result
+		operation["produces"] = []any{typeLines}
 		return
 	}
 	good["description"] = "Newline-delimited JSON: one event a line, empty lines as heartbeats; a line {\"error\": Status} if the stream fails. With `Accept: text/event-stream` server-sent events: the kind is the name, the cursor the id, the same JSON the data; an event `error` if the stream fails."

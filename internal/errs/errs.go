@@ -56,6 +56,11 @@ const (
 	NoSuchMethod        Reason = "NO_SUCH_METHOD"
 	StartFailed         Reason = "START_FAILED"
 	ExternalRefused     Reason = "EXTERNAL_REFUSED"
+	ImageInUse          Reason = "IMAGE_IN_USE"
+	RegistryRefused     Reason = "REGISTRY_REFUSED"
+	RegistryUnavailable Reason = "REGISTRY_UNAVAILABLE"
+	BundleNotFound      Reason = "BUNDLE_NOT_FOUND"
+	BundleInUse         Reason = "BUNDLE_IN_USE"
 )
 
 // Violation names one field that is wrong, and what would be right.

@@ -66,8 +66,11 @@ type Provider struct {
 	exits  providers.Exits
 	unpack singleflight.Group
 
-	mu      sync.Mutex
-	locks   map[string]*idLock
+	mu         sync.Mutex
+	locks      map[string]*idLock
+	imageMu    sync.Mutex     // held while an image is looked up to be used, or deleted
+	imageUsers map[string]int // operations under way, by image
+
 	closing context.Context //nolint:containedctx // the life of the Provider
 	stop    context.CancelCauseFunc
 	wg      sync.WaitGroup
@@ -110,7 +113,7 @@ func New(ctx context.Context, cfg providers.Config) (*Provider, error) {
 	}
 	p := &Provider{
 		cfg: cfg, log: cfg.Logger.With("provider", Name), client: c,
-		locks: map[string]*idLock{},
+		locks: map[string]*idLock{}, imageUsers: map[string]int{},
 	}
 	p.closing, p.stop = context.WithCancelCause(namespaces.WithNamespace(context.Background(), Namespace))
 	err = p.probe(ctx)

@@ -45,8 +45,12 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	}
 	defer unlock()
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	image, err := p.image(ctx, spec.Image)
+	image, release, err := p.useImage(ctx, spec.Image)
 	if err != nil {
+		return nil, p.translate(err)
+	}
+	defer release()
+	if err := p.unpacked(ctx, image); err != nil {
 		return nil, p.translate(err)
 	}
 	cid := p.containerID(spec.ID)

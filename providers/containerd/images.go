@@ -28,18 +28,6 @@ import (
 	"github.com/agentixd/agentixd/providers"
 )
 
-// image returns an image that is unpacked; NotFound (IMAGE_NOT_FOUND).
-func (p *Provider) image(ctx context.Context, name string) (client.Image, error) {
-	image, err := p.client.GetImage(ctx, name)
-	if errdefs.IsNotFound(err) {
-		return nil, errs.New(errs.NotFound, errs.ImageNotFound, "no image %s; import it first", name).WithMeta("image", name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get image %s: %w", name, err)
-	}
-	return image, p.unpacked(ctx, image)
-}
-
 // unpacked makes sure that an image's layers are snapshots; many at once do it once.
 func (p *Provider) unpacked(ctx context.Context, image client.Image) error {
 	if ok, err := image.IsUnpacked(ctx, snapshotter); err == nil && ok {
@@ -87,13 +75,13 @@ func describe(ctx context.Context, i client.Image) providers.Image {
 }
 
 // ImportArchive imports an OCI or docker archive, compressed or not.
-func (p *Provider) ImportArchive(ctx context.Context, name string, archive io.Reader) ([]providers.Image, error) {
+func (p *Provider) ImportArchive(ctx context.Context, name string, archive io.Reader) (_ []providers.Image, err error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	ctx, done, err := p.client.WithLease(ctx)
+	ctx, done, err := p.workLease(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("import image: %w", p.translate(err))
 	}
-	defer done(context.WithoutCancel(ctx)) //nolint:errcheck // it expires by itself
+	defer func() { done(err == nil) }()
 	plain, err := compression.DecompressStream(archive)
 	if err != nil {
 		return nil, badArchive(err)
@@ -177,16 +165,16 @@ func (p *Provider) forgetImage(ctx context.Context, name string) {
 }
 
 // ImportRootFS makes an image of one layer from a tar of a root file system, compressed or not.
-func (p *Provider) ImportRootFS(ctx context.Context, name string, rootfs io.Reader) (providers.Image, error) {
+func (p *Provider) ImportRootFS(ctx context.Context, name string, rootfs io.Reader) (_ providers.Image, err error) {
 	if name == "" {
 		return providers.Image{}, errs.Invalid("name", "an image made from a root file system needs one")
 	}
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	ctx, done, err := p.client.WithLease(ctx) // keeps the parts until the image holds them
+	ctx, done, err := p.workLease(ctx) // keeps the parts until the image holds them
 	if err != nil {
 		return providers.Image{}, fmt.Errorf("import image: %w", p.translate(err))
 	}
-	defer done(context.WithoutCancel(ctx)) //nolint:errcheck // it expires by itself
+	defer func() { done(err == nil) }()
 	plain, err := compression.DecompressStream(rootfs)
 	if err != nil {
 		return providers.Image{}, badArchive(err)

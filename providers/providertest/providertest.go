@@ -58,6 +58,7 @@ func Run(t *testing.T, f Features) {
 		"InsideView":            testInsideView,
 		"WatchEnds":             testWatchEnds,
 		"RuntimeURL":            testRuntimeURL,
+		"Images":                testImages,
 	}
 	if f.Foreign != nil {
 		for _, name := range []string{

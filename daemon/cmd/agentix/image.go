@@ -20,10 +20,10 @@ func newImage(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "image",
 		Aliases: []string{"images"},
-		Short:   "Import and list images",
+		Short:   "Pull, import, export, list and remove images",
 		Args:    cobra.NoArgs,
 	}
-	command.AddCommand(newImageImport(a), newImageList(a))
+	command.AddCommand(newImagePull(a), newImageImport(a), newImageExport(a), newImageList(a), newImageRemove(a))
 	return command
 }
 

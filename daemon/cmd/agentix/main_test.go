@@ -32,6 +32,8 @@ type daemon struct {
 	create func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
 	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
 	stream func(*agentixv1.StreamEventsRequest, grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error
+	pull   func(*agentixv1.PullImageRequest, grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error
+	export func(*agentixv1.ExportImageRequest, grpc.ServerStreamingServer[agentixv1.ExportImageResponse]) error
 	load   func(grpc.ClientStreamingServer[agentixv1.ImportImageRequest, agentixv1.ImportImageResponse]) error
 }
 
@@ -53,6 +55,14 @@ func (d *daemon) StreamEvents(r *agentixv1.StreamEventsRequest, s grpc.ServerStr
 
 func (d *daemon) ImportImage(s grpc.ClientStreamingServer[agentixv1.ImportImageRequest, agentixv1.ImportImageResponse]) error {
 	return d.load(s)
+}
+
+func (d *daemon) PullImage(r *agentixv1.PullImageRequest, s grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error {
+	return d.pull(r, s)
+}
+
+func (d *daemon) ExportImage(r *agentixv1.ExportImageRequest, s grpc.ServerStreamingServer[agentixv1.ExportImageResponse]) error {
+	return d.export(r, s)
 }
 
 // serve serves d until the test ends and returns its address.

@@ -77,6 +77,16 @@ const (
 	// PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
 	// external runtime, or the caller may not name it.
 	ErrorReason_ERROR_REASON_EXTERNAL_REFUSED ErrorReason = 23
+	// FAILED_PRECONDITION: a sandbox uses the image; metadata `sandbox` names one.
+	ErrorReason_ERROR_REASON_IMAGE_IN_USE ErrorReason = 24
+	// PERMISSION_DENIED: the registry wants other credentials, or refuses these.
+	ErrorReason_ERROR_REASON_REGISTRY_REFUSED ErrorReason = 25
+	// UNAVAILABLE: the registry cannot be reached or fails; see `RetryInfo`.
+	ErrorReason_ERROR_REASON_REGISTRY_UNAVAILABLE ErrorReason = 26
+	// NOT_FOUND: no such bundle.
+	ErrorReason_ERROR_REASON_BUNDLE_NOT_FOUND ErrorReason = 27
+	// FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one.
+	ErrorReason_ERROR_REASON_BUNDLE_IN_USE ErrorReason = 28
 )
 
 // Enum value maps for ErrorReason.
@@ -106,6 +116,11 @@ var (
 		21: "ERROR_REASON_NO_SUCH_METHOD",
 		22: "ERROR_REASON_START_FAILED",
 		23: "ERROR_REASON_EXTERNAL_REFUSED",
+		24: "ERROR_REASON_IMAGE_IN_USE",
+		25: "ERROR_REASON_REGISTRY_REFUSED",
+		26: "ERROR_REASON_REGISTRY_UNAVAILABLE",
+		27: "ERROR_REASON_BUNDLE_NOT_FOUND",
+		28: "ERROR_REASON_BUNDLE_IN_USE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -132,6 +147,11 @@ var (
 		"ERROR_REASON_NO_SUCH_METHOD":       21,
 		"ERROR_REASON_START_FAILED":         22,
 		"ERROR_REASON_EXTERNAL_REFUSED":     23,
+		"ERROR_REASON_IMAGE_IN_USE":         24,
+		"ERROR_REASON_REGISTRY_REFUSED":     25,
+		"ERROR_REASON_REGISTRY_UNAVAILABLE": 26,
+		"ERROR_REASON_BUNDLE_NOT_FOUND":     27,
+		"ERROR_REASON_BUNDLE_IN_USE":        28,
 	}
 )
 
@@ -167,7 +187,7 @@ var File_agentix_v1_error_reason_proto protoreflect.FileDescriptor
 const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
 	"\x1dagentix/v1/error_reason.proto\x12\n" +
-	"agentix.v1*\xa4\x06\n" +
+	"agentix.v1*\xd0\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -193,7 +213,12 @@ const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\x15ERROR_REASON_INTERNAL\x10\x14\x12\x1f\n" +
 	"\x1bERROR_REASON_NO_SUCH_METHOD\x10\x15\x12\x1d\n" +
 	"\x19ERROR_REASON_START_FAILED\x10\x16\x12!\n" +
-	"\x1dERROR_REASON_EXTERNAL_REFUSED\x10\x17B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\x1dERROR_REASON_EXTERNAL_REFUSED\x10\x17\x12\x1d\n" +
+	"\x19ERROR_REASON_IMAGE_IN_USE\x10\x18\x12!\n" +
+	"\x1dERROR_REASON_REGISTRY_REFUSED\x10\x19\x12%\n" +
+	"!ERROR_REASON_REGISTRY_UNAVAILABLE\x10\x1a\x12!\n" +
+	"\x1dERROR_REASON_BUNDLE_NOT_FOUND\x10\x1b\x12\x1e\n" +
+	"\x1aERROR_REASON_BUNDLE_IN_USE\x10\x1cB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_error_reason_proto_rawDescOnce sync.Once

@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	emptypb "google.golang.org/protobuf/types/known/emptypb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -74,6 +75,63 @@ func (x ImageFormat) Number() protoreflect.EnumNumber {
 // Deprecated: Use ImageFormat.Descriptor instead.
 func (ImageFormat) EnumDescriptor() ([]byte, []int) {
 	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{0}
+}
+
+// PullPhase is what a pull does.
+type PullPhase int32
+
+const (
+	// Never sent.
+	PullPhase_PULL_PHASE_UNSPECIFIED PullPhase = 0
+	// Asking the registry.
+	PullPhase_PULL_PHASE_RESOLVING PullPhase = 1
+	// Fetching manifests and layers.
+	PullPhase_PULL_PHASE_FETCHING PullPhase = 2
+	// Unpacking layers.
+	PullPhase_PULL_PHASE_UNPACKING PullPhase = 3
+)
+
+// Enum value maps for PullPhase.
+var (
+	PullPhase_name = map[int32]string{
+		0: "PULL_PHASE_UNSPECIFIED",
+		1: "PULL_PHASE_RESOLVING",
+		2: "PULL_PHASE_FETCHING",
+		3: "PULL_PHASE_UNPACKING",
+	}
+	PullPhase_value = map[string]int32{
+		"PULL_PHASE_UNSPECIFIED": 0,
+		"PULL_PHASE_RESOLVING":   1,
+		"PULL_PHASE_FETCHING":    2,
+		"PULL_PHASE_UNPACKING":   3,
+	}
+)
+
+func (x PullPhase) Enum() *PullPhase {
+	p := new(PullPhase)
+	*p = x
+	return p
+}
+
+func (x PullPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PullPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentix_v1_image_service_proto_enumTypes[1].Descriptor()
+}
+
+func (PullPhase) Type() protoreflect.EnumType {
+	return &file_agentix_v1_image_service_proto_enumTypes[1]
+}
+
+func (x PullPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PullPhase.Descriptor instead.
+func (PullPhase) EnumDescriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{1}
 }
 
 // Image is an image that a sandbox can be made of.
@@ -420,12 +478,495 @@ func (x *ListImagesResponse) GetImages() []*Image {
 	return nil
 }
 
+// PullImageRequest names an image in a registry.
+type PullImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`, completed as docker does: `python` means
+	// `docker.io/library/python:latest`. With a digest, that content or none.
+	Reference string `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	// Name of the image here; default: the completed reference.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// What to show to the registry that `reference` names, and to no other; default: what the
+	// daemon's `--registry-config` has for it, else nothing.
+	Credentials *RegistryCredentials `protobuf:"bytes,3,opt,name=credentials,proto3" json:"credentials,omitempty"`
+	// True: HTTP without TLS. Only for a registry at a loopback address.
+	PlainHttp     bool `protobuf:"varint,4,opt,name=plain_http,json=plainHttp,proto3" json:"plain_http,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullImageRequest) Reset() {
+	*x = PullImageRequest{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullImageRequest) ProtoMessage() {}
+
+func (x *PullImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullImageRequest.ProtoReflect.Descriptor instead.
+func (*PullImageRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PullImageRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *PullImageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PullImageRequest) GetCredentials() *RegistryCredentials {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+func (x *PullImageRequest) GetPlainHttp() bool {
+	if x != nil {
+		return x.PlainHttp
+	}
+	return false
+}
+
+// RegistryCredentials are secrets: they are used for one request and never kept, logged or shown.
+type RegistryCredentials struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// User and password, for HTTP Basic or to get a token with.
+	Username string `protobuf:"bytes,1,opt,name=username,proto3" json:"username,omitempty"`
+	// The password.
+	Password string `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	// An OAuth2 refresh token instead of user and password (`identitytoken` in Docker's configuration).
+	IdentityToken string `protobuf:"bytes,3,opt,name=identity_token,json=identityToken,proto3" json:"identity_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistryCredentials) Reset() {
+	*x = RegistryCredentials{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistryCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistryCredentials) ProtoMessage() {}
+
+func (x *RegistryCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistryCredentials.ProtoReflect.Descriptor instead.
+func (*RegistryCredentials) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RegistryCredentials) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *RegistryCredentials) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *RegistryCredentials) GetIdentityToken() string {
+	if x != nil {
+		return x.IdentityToken
+	}
+	return ""
+}
+
+// PullImageResponse is one message of a pull.
+type PullImageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far it is, or the end.
+	//
+	// Types that are valid to be assigned to Message:
+	//
+	//	*PullImageResponse_Progress
+	//	*PullImageResponse_Image
+	Message       isPullImageResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullImageResponse) Reset() {
+	*x = PullImageResponse{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullImageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullImageResponse) ProtoMessage() {}
+
+func (x *PullImageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullImageResponse.ProtoReflect.Descriptor instead.
+func (*PullImageResponse) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PullImageResponse) GetMessage() isPullImageResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *PullImageResponse) GetProgress() *PullProgress {
+	if x != nil {
+		if x, ok := x.Message.(*PullImageResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *PullImageResponse) GetImage() *Image {
+	if x != nil {
+		if x, ok := x.Message.(*PullImageResponse_Image); ok {
+			return x.Image
+		}
+	}
+	return nil
+}
+
+type isPullImageResponse_Message interface {
+	isPullImageResponse_Message()
+}
+
+type PullImageResponse_Progress struct {
+	// How far it is.
+	Progress *PullProgress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"`
+}
+
+type PullImageResponse_Image struct {
+	// The image; the last message.
+	Image *Image `protobuf:"bytes,2,opt,name=image,proto3,oneof"`
+}
+
+func (*PullImageResponse_Progress) isPullImageResponse_Message() {}
+
+func (*PullImageResponse_Image) isPullImageResponse_Message() {}
+
+// PullProgress is how far a pull is.
+type PullProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is being done.
+	Phase PullPhase `protobuf:"varint,1,opt,name=phase,proto3,enum=agentix.v1.PullPhase" json:"phase,omitempty"`
+	// Bytes that are here, of all parts that are known of.
+	DoneBytes int64 `protobuf:"varint,2,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	// Bytes of all parts that are known of; it grows until all manifests were read.
+	TotalBytes    int64 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullProgress) Reset() {
+	*x = PullProgress{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullProgress) ProtoMessage() {}
+
+func (x *PullProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullProgress.ProtoReflect.Descriptor instead.
+func (*PullProgress) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PullProgress) GetPhase() PullPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return PullPhase_PULL_PHASE_UNSPECIFIED
+}
+
+func (x *PullProgress) GetDoneBytes() int64 {
+	if x != nil {
+		return x.DoneBytes
+	}
+	return 0
+}
+
+func (x *PullProgress) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+// ExportImageRequest names an image.
+type ExportImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the image.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportImageRequest) Reset() {
+	*x = ExportImageRequest{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportImageRequest) ProtoMessage() {}
+
+func (x *ExportImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportImageRequest.ProtoReflect.Descriptor instead.
+func (*ExportImageRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ExportImageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ExportImageResponse is a part of an archive.
+type ExportImageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The part, at most 1 MiB.
+	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportImageResponse) Reset() {
+	*x = ExportImageResponse{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportImageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportImageResponse) ProtoMessage() {}
+
+func (x *ExportImageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportImageResponse.ProtoReflect.Descriptor instead.
+func (*ExportImageResponse) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ExportImageResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+// GetImageRequest names an image.
+type GetImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the image.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetImageRequest) Reset() {
+	*x = GetImageRequest{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetImageRequest) ProtoMessage() {}
+
+func (x *GetImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetImageRequest.ProtoReflect.Descriptor instead.
+func (*GetImageRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetImageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// DeleteImageRequest names the image to delete.
+type DeleteImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the image.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// True: an image that does not exist is no error.
+	AllowMissing  bool `protobuf:"varint,2,opt,name=allow_missing,json=allowMissing,proto3" json:"allow_missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteImageRequest) Reset() {
+	*x = DeleteImageRequest{}
+	mi := &file_agentix_v1_image_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteImageRequest) ProtoMessage() {}
+
+func (x *DeleteImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_image_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteImageRequest.ProtoReflect.Descriptor instead.
+func (*DeleteImageRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_image_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeleteImageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteImageRequest) GetAllowMissing() bool {
+	if x != nil {
+		return x.AllowMissing
+	}
+	return false
+}
+
 var File_agentix_v1_image_service_proto protoreflect.FileDescriptor
 
 const file_agentix_v1_image_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1eagentix/v1/image_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x01\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x01\n" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1d\n" +
@@ -444,16 +985,54 @@ const file_agentix_v1_image_service_proto_rawDesc = "" +
 	"\x06images\x18\x01 \x03(\v2\x11.agentix.v1.ImageR\x06images\"\x13\n" +
 	"\x11ListImagesRequest\"?\n" +
 	"\x12ListImagesResponse\x12)\n" +
-	"\x06images\x18\x01 \x03(\v2\x11.agentix.v1.ImageR\x06images*^\n" +
+	"\x06images\x18\x01 \x03(\v2\x11.agentix.v1.ImageR\x06images\"\xac\x01\n" +
+	"\x10PullImageRequest\x12\"\n" +
+	"\treference\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\treference\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12A\n" +
+	"\vcredentials\x18\x03 \x01(\v2\x1f.agentix.v1.RegistryCredentialsR\vcredentials\x12\x1d\n" +
+	"\n" +
+	"plain_http\x18\x04 \x01(\bR\tplainHttp\"t\n" +
+	"\x13RegistryCredentials\x12\x1a\n" +
+	"\busername\x18\x01 \x01(\tR\busername\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\x12%\n" +
+	"\x0eidentity_token\x18\x03 \x01(\tR\ridentityToken\"\x81\x01\n" +
+	"\x11PullImageResponse\x126\n" +
+	"\bprogress\x18\x01 \x01(\v2\x18.agentix.v1.PullProgressH\x00R\bprogress\x12)\n" +
+	"\x05image\x18\x02 \x01(\v2\x11.agentix.v1.ImageH\x00R\x05imageB\t\n" +
+	"\amessage\"{\n" +
+	"\fPullProgress\x12+\n" +
+	"\x05phase\x18\x01 \x01(\x0e2\x15.agentix.v1.PullPhaseR\x05phase\x12\x1d\n" +
+	"\n" +
+	"done_bytes\x18\x02 \x01(\x03R\tdoneBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x03 \x01(\x03R\n" +
+	"totalBytes\".\n" +
+	"\x12ExportImageRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"+\n" +
+	"\x13ExportImageResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"+\n" +
+	"\x0fGetImageRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"S\n" +
+	"\x12DeleteImageRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12#\n" +
+	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*^\n" +
 	"\vImageFormat\x12\x1c\n" +
 	"\x18IMAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14IMAGE_FORMAT_ARCHIVE\x10\x01\x12\x17\n" +
-	"\x13IMAGE_FORMAT_ROOTFS\x10\x022\xc1\x01\n" +
+	"\x13IMAGE_FORMAT_ROOTFS\x10\x02*t\n" +
+	"\tPullPhase\x12\x1a\n" +
+	"\x16PULL_PHASE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14PULL_PHASE_RESOLVING\x10\x01\x12\x17\n" +
+	"\x13PULL_PHASE_FETCHING\x10\x02\x12\x18\n" +
+	"\x14PULL_PHASE_UNPACKING\x10\x032\xba\x04\n" +
 	"\fImageService\x12P\n" +
 	"\vImportImage\x12\x1e.agentix.v1.ImportImageRequest\x1a\x1f.agentix.v1.ImportImageResponse(\x01\x12_\n" +
 	"\n" +
 	"ListImages\x12\x1d.agentix.v1.ListImagesRequest\x1a\x1e.agentix.v1.ListImagesResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/imagesB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"/v1/images\x12f\n" +
+	"\tPullImage\x12\x1c.agentix.v1.PullImageRequest\x1a\x1d.agentix.v1.PullImageResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/images:pull0\x01\x12P\n" +
+	"\vExportImage\x12\x1e.agentix.v1.ExportImageRequest\x1a\x1f.agentix.v1.ExportImageResponse0\x01\x12X\n" +
+	"\bGetImage\x12\x1b.agentix.v1.GetImageRequest\x1a\x11.agentix.v1.Image\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/images/{name=**}\x12c\n" +
+	"\vDeleteImage\x12\x1e.agentix.v1.DeleteImageRequest\x1a\x16.google.protobuf.Empty\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/images/{name=**}B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_image_service_proto_rawDescOnce sync.Once
@@ -467,33 +1046,55 @@ func file_agentix_v1_image_service_proto_rawDescGZIP() []byte {
 	return file_agentix_v1_image_service_proto_rawDescData
 }
 
-var file_agentix_v1_image_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentix_v1_image_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_agentix_v1_image_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agentix_v1_image_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_agentix_v1_image_service_proto_goTypes = []any{
 	(ImageFormat)(0),              // 0: agentix.v1.ImageFormat
-	(*Image)(nil),                 // 1: agentix.v1.Image
-	(*ImportImageRequest)(nil),    // 2: agentix.v1.ImportImageRequest
-	(*ImportImageHeader)(nil),     // 3: agentix.v1.ImportImageHeader
-	(*ImportImageResponse)(nil),   // 4: agentix.v1.ImportImageResponse
-	(*ListImagesRequest)(nil),     // 5: agentix.v1.ListImagesRequest
-	(*ListImagesResponse)(nil),    // 6: agentix.v1.ListImagesResponse
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(PullPhase)(0),                // 1: agentix.v1.PullPhase
+	(*Image)(nil),                 // 2: agentix.v1.Image
+	(*ImportImageRequest)(nil),    // 3: agentix.v1.ImportImageRequest
+	(*ImportImageHeader)(nil),     // 4: agentix.v1.ImportImageHeader
+	(*ImportImageResponse)(nil),   // 5: agentix.v1.ImportImageResponse
+	(*ListImagesRequest)(nil),     // 6: agentix.v1.ListImagesRequest
+	(*ListImagesResponse)(nil),    // 7: agentix.v1.ListImagesResponse
+	(*PullImageRequest)(nil),      // 8: agentix.v1.PullImageRequest
+	(*RegistryCredentials)(nil),   // 9: agentix.v1.RegistryCredentials
+	(*PullImageResponse)(nil),     // 10: agentix.v1.PullImageResponse
+	(*PullProgress)(nil),          // 11: agentix.v1.PullProgress
+	(*ExportImageRequest)(nil),    // 12: agentix.v1.ExportImageRequest
+	(*ExportImageResponse)(nil),   // 13: agentix.v1.ExportImageResponse
+	(*GetImageRequest)(nil),       // 14: agentix.v1.GetImageRequest
+	(*DeleteImageRequest)(nil),    // 15: agentix.v1.DeleteImageRequest
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),         // 17: google.protobuf.Empty
 }
 var file_agentix_v1_image_service_proto_depIdxs = []int32{
-	7, // 0: agentix.v1.Image.create_time:type_name -> google.protobuf.Timestamp
-	3, // 1: agentix.v1.ImportImageRequest.header:type_name -> agentix.v1.ImportImageHeader
-	0, // 2: agentix.v1.ImportImageHeader.format:type_name -> agentix.v1.ImageFormat
-	1, // 3: agentix.v1.ImportImageResponse.images:type_name -> agentix.v1.Image
-	1, // 4: agentix.v1.ListImagesResponse.images:type_name -> agentix.v1.Image
-	2, // 5: agentix.v1.ImageService.ImportImage:input_type -> agentix.v1.ImportImageRequest
-	5, // 6: agentix.v1.ImageService.ListImages:input_type -> agentix.v1.ListImagesRequest
-	4, // 7: agentix.v1.ImageService.ImportImage:output_type -> agentix.v1.ImportImageResponse
-	6, // 8: agentix.v1.ImageService.ListImages:output_type -> agentix.v1.ListImagesResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	16, // 0: agentix.v1.Image.create_time:type_name -> google.protobuf.Timestamp
+	4,  // 1: agentix.v1.ImportImageRequest.header:type_name -> agentix.v1.ImportImageHeader
+	0,  // 2: agentix.v1.ImportImageHeader.format:type_name -> agentix.v1.ImageFormat
+	2,  // 3: agentix.v1.ImportImageResponse.images:type_name -> agentix.v1.Image
+	2,  // 4: agentix.v1.ListImagesResponse.images:type_name -> agentix.v1.Image
+	9,  // 5: agentix.v1.PullImageRequest.credentials:type_name -> agentix.v1.RegistryCredentials
+	11, // 6: agentix.v1.PullImageResponse.progress:type_name -> agentix.v1.PullProgress
+	2,  // 7: agentix.v1.PullImageResponse.image:type_name -> agentix.v1.Image
+	1,  // 8: agentix.v1.PullProgress.phase:type_name -> agentix.v1.PullPhase
+	3,  // 9: agentix.v1.ImageService.ImportImage:input_type -> agentix.v1.ImportImageRequest
+	6,  // 10: agentix.v1.ImageService.ListImages:input_type -> agentix.v1.ListImagesRequest
+	8,  // 11: agentix.v1.ImageService.PullImage:input_type -> agentix.v1.PullImageRequest
+	12, // 12: agentix.v1.ImageService.ExportImage:input_type -> agentix.v1.ExportImageRequest
+	14, // 13: agentix.v1.ImageService.GetImage:input_type -> agentix.v1.GetImageRequest
+	15, // 14: agentix.v1.ImageService.DeleteImage:input_type -> agentix.v1.DeleteImageRequest
+	5,  // 15: agentix.v1.ImageService.ImportImage:output_type -> agentix.v1.ImportImageResponse
+	7,  // 16: agentix.v1.ImageService.ListImages:output_type -> agentix.v1.ListImagesResponse
+	10, // 17: agentix.v1.ImageService.PullImage:output_type -> agentix.v1.PullImageResponse
+	13, // 18: agentix.v1.ImageService.ExportImage:output_type -> agentix.v1.ExportImageResponse
+	2,  // 19: agentix.v1.ImageService.GetImage:output_type -> agentix.v1.Image
+	17, // 20: agentix.v1.ImageService.DeleteImage:output_type -> google.protobuf.Empty
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_agentix_v1_image_service_proto_init() }
@@ -505,13 +1106,17 @@ func file_agentix_v1_image_service_proto_init() {
 		(*ImportImageRequest_Header)(nil),
 		(*ImportImageRequest_Chunk)(nil),
 	}
+	file_agentix_v1_image_service_proto_msgTypes[8].OneofWrappers = []any{
+		(*PullImageResponse_Progress)(nil),
+		(*PullImageResponse_Image)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_image_service_proto_rawDesc), len(file_agentix_v1_image_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      2,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

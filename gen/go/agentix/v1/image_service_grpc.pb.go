@@ -11,6 +11,7 @@ import (
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
+	emptypb "google.golang.org/protobuf/types/known/emptypb"
 )
 
 // This is a compile-time assertion to ensure that this generated file
@@ -21,6 +22,10 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ImageService_ImportImage_FullMethodName = "/agentix.v1.ImageService/ImportImage"
 	ImageService_ListImages_FullMethodName  = "/agentix.v1.ImageService/ListImages"
+	ImageService_PullImage_FullMethodName   = "/agentix.v1.ImageService/PullImage"
+	ImageService_ExportImage_FullMethodName = "/agentix.v1.ImageService/ExportImage"
+	ImageService_GetImage_FullMethodName    = "/agentix.v1.ImageService/GetImage"
+	ImageService_DeleteImage_FullMethodName = "/agentix.v1.ImageService/DeleteImage"
 )
 
 // ImageServiceClient is the client API for ImageService service.
@@ -37,6 +42,27 @@ type ImageServiceClient interface {
 	ImportImage(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportImageRequest, ImportImageResponse], error)
 	// ListImages returns all images in the order of their names.
 	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error)
+	// PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+	// tells of progress, about four times a second; its last message has `image`. When the
+	// caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+	// pull. Over REST one JSON object a line.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+	// of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+	// credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+	PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error)
+	// ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+	// archive at once, in chunks of at most 1 MiB. gRPC only.
+	//
+	// Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+	ExportImage(ctx context.Context, in *ExportImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportImageResponse], error)
+	// GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND).
+	GetImage(ctx context.Context, in *GetImageRequest, opts ...grpc.CallOption) (*Image, error)
+	// DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+	//
+	// Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+	// (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+	DeleteImage(ctx context.Context, in *DeleteImageRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 }
 
 type imageServiceClient struct {
@@ -70,6 +96,64 @@ func (c *imageServiceClient) ListImages(ctx context.Context, in *ListImagesReque
 	return out, nil
 }
 
+func (c *imageServiceClient) PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ImageService_ServiceDesc.Streams[1], ImageService_PullImage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PullImageRequest, PullImageResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ImageService_PullImageClient = grpc.ServerStreamingClient[PullImageResponse]
+
+func (c *imageServiceClient) ExportImage(ctx context.Context, in *ExportImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportImageResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ImageService_ServiceDesc.Streams[2], ImageService_ExportImage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportImageRequest, ExportImageResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ImageService_ExportImageClient = grpc.ServerStreamingClient[ExportImageResponse]
+
+func (c *imageServiceClient) GetImage(ctx context.Context, in *GetImageRequest, opts ...grpc.CallOption) (*Image, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Image)
+	err := c.cc.Invoke(ctx, ImageService_GetImage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *imageServiceClient) DeleteImage(ctx context.Context, in *DeleteImageRequest, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, ImageService_DeleteImage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ImageServiceServer is the server API for ImageService service.
 // All implementations must embed UnimplementedImageServiceServer
 // for forward compatibility.
@@ -84,6 +168,27 @@ type ImageServiceServer interface {
 	ImportImage(grpc.ClientStreamingServer[ImportImageRequest, ImportImageResponse]) error
 	// ListImages returns all images in the order of their names.
 	ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error)
+	// PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+	// tells of progress, about four times a second; its last message has `image`. When the
+	// caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+	// pull. Over REST one JSON object a line.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+	// of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+	// credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+	PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error
+	// ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+	// archive at once, in chunks of at most 1 MiB. gRPC only.
+	//
+	// Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+	ExportImage(*ExportImageRequest, grpc.ServerStreamingServer[ExportImageResponse]) error
+	// GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND).
+	GetImage(context.Context, *GetImageRequest) (*Image, error)
+	// DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+	//
+	// Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+	// (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+	DeleteImage(context.Context, *DeleteImageRequest) (*emptypb.Empty, error)
 	mustEmbedUnimplementedImageServiceServer()
 }
 
@@ -99,6 +204,18 @@ func (UnimplementedImageServiceServer) ImportImage(grpc.ClientStreamingServer[Im
 }
 func (UnimplementedImageServiceServer) ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListImages not implemented")
+}
+func (UnimplementedImageServiceServer) PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error {
+	return status.Error(codes.Unimplemented, "method PullImage not implemented")
+}
+func (UnimplementedImageServiceServer) ExportImage(*ExportImageRequest, grpc.ServerStreamingServer[ExportImageResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportImage not implemented")
+}
+func (UnimplementedImageServiceServer) GetImage(context.Context, *GetImageRequest) (*Image, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetImage not implemented")
+}
+func (UnimplementedImageServiceServer) DeleteImage(context.Context, *DeleteImageRequest) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteImage not implemented")
 }
 func (UnimplementedImageServiceServer) mustEmbedUnimplementedImageServiceServer() {}
 func (UnimplementedImageServiceServer) testEmbeddedByValue()                      {}
@@ -146,6 +263,64 @@ func _ImageService_ListImages_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ImageService_PullImage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PullImageRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ImageServiceServer).PullImage(m, &grpc.GenericServerStream[PullImageRequest, PullImageResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ImageService_PullImageServer = grpc.ServerStreamingServer[PullImageResponse]
+
+func _ImageService_ExportImage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportImageRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ImageServiceServer).ExportImage(m, &grpc.GenericServerStream[ExportImageRequest, ExportImageResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ImageService_ExportImageServer = grpc.ServerStreamingServer[ExportImageResponse]
+
+func _ImageService_GetImage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetImageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ImageServiceServer).GetImage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ImageService_GetImage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ImageServiceServer).GetImage(ctx, req.(*GetImageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ImageService_DeleteImage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteImageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ImageServiceServer).DeleteImage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ImageService_DeleteImage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ImageServiceServer).DeleteImage(ctx, req.(*DeleteImageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ImageService_ServiceDesc is the grpc.ServiceDesc for ImageService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -157,12 +332,30 @@ var ImageService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListImages",
 			Handler:    _ImageService_ListImages_Handler,
 		},
+		{
+			MethodName: "GetImage",
+			Handler:    _ImageService_GetImage_Handler,
+		},
+		{
+			MethodName: "DeleteImage",
+			Handler:    _ImageService_DeleteImage_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "ImportImage",
 			Handler:       _ImageService_ImportImage_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "PullImage",
+			Handler:       _ImageService_PullImage_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExportImage",
+			Handler:       _ImageService_ExportImage_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "agentix/v1/image_service.proto",

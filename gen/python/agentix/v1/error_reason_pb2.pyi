@@ -74,6 +74,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
     external runtime, or the caller may not name it.
     """
+    ERROR_REASON_IMAGE_IN_USE: _ErrorReason.ValueType  # 24
+    """FAILED_PRECONDITION: a sandbox uses the image; metadata `sandbox` names one."""
+    ERROR_REASON_REGISTRY_REFUSED: _ErrorReason.ValueType  # 25
+    """PERMISSION_DENIED: the registry wants other credentials, or refuses these."""
+    ERROR_REASON_REGISTRY_UNAVAILABLE: _ErrorReason.ValueType  # 26
+    """UNAVAILABLE: the registry cannot be reached or fails; see `RetryInfo`."""
+    ERROR_REASON_BUNDLE_NOT_FOUND: _ErrorReason.ValueType  # 27
+    """NOT_FOUND: no such bundle."""
+    ERROR_REASON_BUNDLE_IN_USE: _ErrorReason.ValueType  # 28
+    """FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of `reason` values in the one
@@ -133,4 +143,14 @@ ERROR_REASON_EXTERNAL_REFUSED: ErrorReason.ValueType  # 23
 """PERMISSION_DENIED: no `--external-allow` of the daemon admits the address of the
 external runtime, or the caller may not name it.
 """
+ERROR_REASON_IMAGE_IN_USE: ErrorReason.ValueType  # 24
+"""FAILED_PRECONDITION: a sandbox uses the image; metadata `sandbox` names one."""
+ERROR_REASON_REGISTRY_REFUSED: ErrorReason.ValueType  # 25
+"""PERMISSION_DENIED: the registry wants other credentials, or refuses these."""
+ERROR_REASON_REGISTRY_UNAVAILABLE: ErrorReason.ValueType  # 26
+"""UNAVAILABLE: the registry cannot be reached or fails; see `RetryInfo`."""
+ERROR_REASON_BUNDLE_NOT_FOUND: ErrorReason.ValueType  # 27
+"""NOT_FOUND: no such bundle."""
+ERROR_REASON_BUNDLE_IN_USE: ErrorReason.ValueType  # 28
+"""FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

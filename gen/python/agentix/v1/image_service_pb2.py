@@ -23,10 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61gentix/v1/image_service.proto\x12\nagentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"j\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x12ImportImageRequest\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.agentix.v1.ImportImageHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x11ImportImageHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x17.agentix.v1.ImageFormat\"8\n\x13ImportImageResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.agentix.v1.Image\"\x13\n\x11ListImagesRequest\"7\n\x12ListImagesResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.agentix.v1.Image*^\n\x0bImageFormat\x12\x1c\n\x18IMAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x18\n\x14IMAGE_FORMAT_ARCHIVE\x10\x01\x12\x17\n\x13IMAGE_FORMAT_ROOTFS\x10\x02\x32\xc1\x01\n\x0cImageService\x12P\n\x0bImportImage\x12\x1e.agentix.v1.ImportImageRequest\x1a\x1f.agentix.v1.ImportImageResponse(\x01\x12_\n\nListImages\x12\x1d.agentix.v1.ListImagesRequest\x1a\x1e.agentix.v1.ListImagesResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/imagesB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61gentix/v1/image_service.proto\x12\nagentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"j\n\x05Image\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x12ImportImageRequest\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.agentix.v1.ImportImageHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"J\n\x11ImportImageHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x17.agentix.v1.ImageFormat\"8\n\x13ImportImageResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.agentix.v1.Image\"\x13\n\x11ListImagesRequest\"7\n\x12ListImagesResponse\x12!\n\x06images\x18\x01 \x03(\x0b\x32\x11.agentix.v1.Image\"\x83\x01\n\x10PullImageRequest\x12\x17\n\treference\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x34\n\x0b\x63redentials\x18\x03 \x01(\x0b\x32\x1f.agentix.v1.RegistryCredentials\x12\x12\n\nplain_http\x18\x04 \x01(\x08\"Q\n\x13RegistryCredentials\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x16\n\x0eidentity_token\x18\x03 \x01(\t\"p\n\x11PullImageResponse\x12,\n\x08progress\x18\x01 \x01(\x0b\x32\x18.agentix.v1.PullProgressH\x00\x12\"\n\x05image\x18\x02 \x01(\x0b\x32\x11.agentix.v1.ImageH\x00\x42\t\n\x07message\"]\n\x0cPullProgress\x12$\n\x05phase\x18\x01 \x01(\x0e\x32\x15.agentix.v1.PullPhase\x12\x12\n\ndone_bytes\x18\x02 \x01(\x03\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x03\"(\n\x12\x45xportImageRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"$\n\x13\x45xportImageResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"%\n\x0fGetImageRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"?\n\x12\x44\x65leteImageRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\rallow_missing\x18\x02 \x01(\x08*^\n\x0bImageFormat\x12\x1c\n\x18IMAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x18\n\x14IMAGE_FORMAT_ARCHIVE\x10\x01\x12\x17\n\x13IMAGE_FORMAT_ROOTFS\x10\x02*t\n\tPullPhase\x12\x1a\n\x16PULL_PHASE_UNSPECIFIED\x10\x00\x12\x18\n\x14PULL_PHASE_RESOLVING\x10\x01\x12\x17\n\x13PULL_PHASE_FETCHING\x10\x02\x12\x18\n\x14PULL_PHASE_UNPACKING\x10\x03\x32\xba\x04\n\x0cImageService\x12P\n\x0bImportImage\x12\x1e.agentix.v1.ImportImageRequest\x1a\x1f.agentix.v1.ImportImageResponse(\x01\x12_\n\nListImages\x12\x1d.agentix.v1.ListImagesRequest\x1a\x1e.agentix.v1.ListImagesResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/images\x12\x66\n\tPullImage\x12\x1c.agentix.v1.PullImageRequest\x1a\x1d.agentix.v1.PullImageResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/images:pull:\x01*0\x01\x12P\n\x0b\x45xportImage\x12\x1e.agentix.v1.ExportImageRequest\x1a\x1f.agentix.v1.ExportImageResponse0\x01\x12X\n\x08GetImage\x12\x1b.agentix.v1.GetImageRequest\x1a\x11.agentix.v1.Image\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/images/{name=**}\x12\x63\n\x0b\x44\x65leteImage\x12\x1e.agentix.v1.DeleteImageRequest\x1a\x16.google.protobuf.Empty\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/images/{name=**}B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,22 +36,54 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agentix.v1.image_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1'
+  _globals['_PULLIMAGEREQUEST'].fields_by_name['reference']._loaded_options = None
+  _globals['_PULLIMAGEREQUEST'].fields_by_name['reference']._serialized_options = b'\342A\001\002'
+  _globals['_EXPORTIMAGEREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_EXPORTIMAGEREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
+  _globals['_GETIMAGEREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_GETIMAGEREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
+  _globals['_DELETEIMAGEREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_DELETEIMAGEREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
   _globals['_IMAGESERVICE'].methods_by_name['ListImages']._loaded_options = None
   _globals['_IMAGESERVICE'].methods_by_name['ListImages']._serialized_options = b'\202\323\344\223\002\014\022\n/v1/images'
-  _globals['_IMAGEFORMAT']._serialized_start=528
-  _globals['_IMAGEFORMAT']._serialized_end=622
-  _globals['_IMAGE']._serialized_start=109
-  _globals['_IMAGE']._serialized_end=215
-  _globals['_IMPORTIMAGEREQUEST']._serialized_start=217
-  _globals['_IMPORTIMAGEREQUEST']._serialized_end=314
-  _globals['_IMPORTIMAGEHEADER']._serialized_start=316
-  _globals['_IMPORTIMAGEHEADER']._serialized_end=390
-  _globals['_IMPORTIMAGERESPONSE']._serialized_start=392
-  _globals['_IMPORTIMAGERESPONSE']._serialized_end=448
-  _globals['_LISTIMAGESREQUEST']._serialized_start=450
-  _globals['_LISTIMAGESREQUEST']._serialized_end=469
-  _globals['_LISTIMAGESRESPONSE']._serialized_start=471
-  _globals['_LISTIMAGESRESPONSE']._serialized_end=526
-  _globals['_IMAGESERVICE']._serialized_start=625
-  _globals['_IMAGESERVICE']._serialized_end=818
+  _globals['_IMAGESERVICE'].methods_by_name['PullImage']._loaded_options = None
+  _globals['_IMAGESERVICE'].methods_by_name['PullImage']._serialized_options = b'\202\323\344\223\002\024\"\017/v1/images:pull:\001*'
+  _globals['_IMAGESERVICE'].methods_by_name['GetImage']._loaded_options = None
+  _globals['_IMAGESERVICE'].methods_by_name['GetImage']._serialized_options = b'\202\323\344\223\002\026\022\024/v1/images/{name=**}'
+  _globals['_IMAGESERVICE'].methods_by_name['DeleteImage']._loaded_options = None
+  _globals['_IMAGESERVICE'].methods_by_name['DeleteImage']._serialized_options = b'\202\323\344\223\002\026*\024/v1/images/{name=**}'
+  _globals['_IMAGEFORMAT']._serialized_start=1200
+  _globals['_IMAGEFORMAT']._serialized_end=1294
+  _globals['_PULLPHASE']._serialized_start=1296
+  _globals['_PULLPHASE']._serialized_end=1412
+  _globals['_IMAGE']._serialized_start=171
+  _globals['_IMAGE']._serialized_end=277
+  _globals['_IMPORTIMAGEREQUEST']._serialized_start=279
+  _globals['_IMPORTIMAGEREQUEST']._serialized_end=376
+  _globals['_IMPORTIMAGEHEADER']._serialized_start=378
+  _globals['_IMPORTIMAGEHEADER']._serialized_end=452
+  _globals['_IMPORTIMAGERESPONSE']._serialized_start=454
+  _globals['_IMPORTIMAGERESPONSE']._serialized_end=510
+  _globals['_LISTIMAGESREQUEST']._serialized_start=512
+  _globals['_LISTIMAGESREQUEST']._serialized_end=531
+  _globals['_LISTIMAGESRESPONSE']._serialized_start=533
+  _globals['_LISTIMAGESRESPONSE']._serialized_end=588
+  _globals['_PULLIMAGEREQUEST']._serialized_start=591
+  _globals['_PULLIMAGEREQUEST']._serialized_end=722
+  _globals['_REGISTRYCREDENTIALS']._serialized_start=724
+  _globals['_REGISTRYCREDENTIALS']._serialized_end=805
+  _globals['_PULLIMAGERESPONSE']._serialized_start=807
+  _globals['_PULLIMAGERESPONSE']._serialized_end=919
+  _globals['_PULLPROGRESS']._serialized_start=921
+  _globals['_PULLPROGRESS']._serialized_end=1014
+  _globals['_EXPORTIMAGEREQUEST']._serialized_start=1016
+  _globals['_EXPORTIMAGEREQUEST']._serialized_end=1056
+  _globals['_EXPORTIMAGERESPONSE']._serialized_start=1058
+  _globals['_EXPORTIMAGERESPONSE']._serialized_end=1094
+  _globals['_GETIMAGEREQUEST']._serialized_start=1096
+  _globals['_GETIMAGEREQUEST']._serialized_end=1133
+  _globals['_DELETEIMAGEREQUEST']._serialized_start=1135
+  _globals['_DELETEIMAGEREQUEST']._serialized_end=1198
+  _globals['_IMAGESERVICE']._serialized_start=1415
+  _globals['_IMAGESERVICE']._serialized_end=1985
 # @@protoc_insertion_point(module_scope)

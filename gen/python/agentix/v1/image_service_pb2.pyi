@@ -44,6 +44,34 @@ IMAGE_FORMAT_ROOTFS: ImageFormat.ValueType  # 2
 """A root file system as tar, optionally compressed; it becomes an image of one layer."""
 Global___ImageFormat: _TypeAlias = ImageFormat  # noqa: Y015
 
+class _PullPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PullPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PullPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PULL_PHASE_UNSPECIFIED: _PullPhase.ValueType  # 0
+    """Never sent."""
+    PULL_PHASE_RESOLVING: _PullPhase.ValueType  # 1
+    """Asking the registry."""
+    PULL_PHASE_FETCHING: _PullPhase.ValueType  # 2
+    """Fetching manifests and layers."""
+    PULL_PHASE_UNPACKING: _PullPhase.ValueType  # 3
+    """Unpacking layers."""
+
+class PullPhase(_PullPhase, metaclass=_PullPhaseEnumTypeWrapper):
+    """PullPhase is what a pull does."""
+
+PULL_PHASE_UNSPECIFIED: PullPhase.ValueType  # 0
+"""Never sent."""
+PULL_PHASE_RESOLVING: PullPhase.ValueType  # 1
+"""Asking the registry."""
+PULL_PHASE_FETCHING: PullPhase.ValueType  # 2
+"""Fetching manifests and layers."""
+PULL_PHASE_UNPACKING: PullPhase.ValueType  # 3
+"""Unpacking layers."""
+Global___PullPhase: _TypeAlias = PullPhase  # noqa: Y015
+
 @_typing.final
 class Image(_message.Message):
     """Image is an image that a sandbox can be made of."""
@@ -200,3 +228,227 @@ class ListImagesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListImagesResponse: _TypeAlias = ListImagesResponse  # noqa: Y015
+
+@_typing.final
+class PullImageRequest(_message.Message):
+    """PullImageRequest names an image in a registry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CREDENTIALS_FIELD_NUMBER: _builtins.int
+    PLAIN_HTTP_FIELD_NUMBER: _builtins.int
+    reference: _builtins.str
+    """`[HOST[:PORT]/]PATH[:TAG][@DIGEST]`, completed as docker does: `python` means
+    `docker.io/library/python:latest`. With a digest, that content or none.
+    """
+    name: _builtins.str
+    """Name of the image here; default: the completed reference."""
+    plain_http: _builtins.bool
+    """True: HTTP without TLS. Only for a registry at a loopback address."""
+    @_builtins.property
+    def credentials(self) -> Global___RegistryCredentials:
+        """What to show to the registry that `reference` names, and to no other; default: what the
+        daemon's `--registry-config` has for it, else nothing.
+        """
+
+    def __init__(
+        self,
+        *,
+        reference: _builtins.str = ...,
+        name: _builtins.str = ...,
+        credentials: Global___RegistryCredentials | None = ...,
+        plain_http: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credentials", b"credentials", "name", b"name", "plain_http", b"plain_http", "reference", b"reference"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullImageRequest: _TypeAlias = PullImageRequest  # noqa: Y015
+
+@_typing.final
+class RegistryCredentials(_message.Message):
+    """RegistryCredentials are secrets: they are used for one request and never kept, logged or shown."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERNAME_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    IDENTITY_TOKEN_FIELD_NUMBER: _builtins.int
+    username: _builtins.str
+    """User and password, for HTTP Basic or to get a token with."""
+    password: _builtins.str
+    """The password."""
+    identity_token: _builtins.str
+    """An OAuth2 refresh token instead of user and password (`identitytoken` in Docker's configuration)."""
+    def __init__(
+        self,
+        *,
+        username: _builtins.str = ...,
+        password: _builtins.str = ...,
+        identity_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity_token", b"identity_token", "password", b"password", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegistryCredentials: _TypeAlias = RegistryCredentials  # noqa: Y015
+
+@_typing.final
+class PullImageResponse(_message.Message):
+    """PullImageResponse is one message of a pull."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___PullProgress:
+        """How far it is."""
+
+    @_builtins.property
+    def image(self) -> Global___Image:
+        """The image; the last message."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___PullProgress | None = ...,
+        image: Global___Image | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "message", b"message", "progress", b"progress"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "message", b"message", "progress", b"progress"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["progress", "image"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___PullImageResponse: _TypeAlias = PullImageResponse  # noqa: Y015
+
+@_typing.final
+class PullProgress(_message.Message):
+    """PullProgress is how far a pull is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    phase: Global___PullPhase.ValueType
+    """What is being done."""
+    done_bytes: _builtins.int
+    """Bytes that are here, of all parts that are known of."""
+    total_bytes: _builtins.int
+    """Bytes of all parts that are known of; it grows until all manifests were read."""
+    def __init__(
+        self,
+        *,
+        phase: Global___PullPhase.ValueType = ...,
+        done_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "phase", b"phase", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullProgress: _TypeAlias = PullProgress  # noqa: Y015
+
+@_typing.final
+class ExportImageRequest(_message.Message):
+    """ExportImageRequest names an image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the image."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportImageRequest: _TypeAlias = ExportImageRequest  # noqa: Y015
+
+@_typing.final
+class ExportImageResponse(_message.Message):
+    """ExportImageResponse is a part of an archive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """The part, at most 1 MiB."""
+    def __init__(
+        self,
+        *,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportImageResponse: _TypeAlias = ExportImageResponse  # noqa: Y015
+
+@_typing.final
+class GetImageRequest(_message.Message):
+    """GetImageRequest names an image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the image."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetImageRequest: _TypeAlias = GetImageRequest  # noqa: Y015
+
+@_typing.final
+class DeleteImageRequest(_message.Message):
+    """DeleteImageRequest names the image to delete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the image."""
+    allow_missing: _builtins.bool
+    """True: an image that does not exist is no error."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        allow_missing: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteImageRequest: _TypeAlias = DeleteImageRequest  # noqa: Y015

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from agentix.v1 import image_service_pb2 as agentix_dot_v1_dot_image__service__pb2
+from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -45,6 +46,26 @@ class ImageServiceStub(object):
                 request_serializer=agentix_dot_v1_dot_image__service__pb2.ListImagesRequest.SerializeToString,
                 response_deserializer=agentix_dot_v1_dot_image__service__pb2.ListImagesResponse.FromString,
                 _registered_method=True)
+        self.PullImage = channel.unary_stream(
+                '/agentix.v1.ImageService/PullImage',
+                request_serializer=agentix_dot_v1_dot_image__service__pb2.PullImageRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_image__service__pb2.PullImageResponse.FromString,
+                _registered_method=True)
+        self.ExportImage = channel.unary_stream(
+                '/agentix.v1.ImageService/ExportImage',
+                request_serializer=agentix_dot_v1_dot_image__service__pb2.ExportImageRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_image__service__pb2.ExportImageResponse.FromString,
+                _registered_method=True)
+        self.GetImage = channel.unary_unary(
+                '/agentix.v1.ImageService/GetImage',
+                request_serializer=agentix_dot_v1_dot_image__service__pb2.GetImageRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_image__service__pb2.Image.FromString,
+                _registered_method=True)
+        self.DeleteImage = channel.unary_unary(
+                '/agentix.v1.ImageService/DeleteImage',
+                request_serializer=agentix_dot_v1_dot_image__service__pb2.DeleteImageRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
 
 
 class ImageServiceServicer(object):
@@ -69,6 +90,47 @@ class ImageServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PullImage(self, request, context):
+        """PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+        tells of progress, about four times a second; its last message has `image`. When the
+        caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+        pull. Over REST one JSON object a line.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+        of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+        credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportImage(self, request, context):
+        """ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+        archive at once, in chunks of at most 1 MiB. gRPC only.
+
+        Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetImage(self, request, context):
+        """GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteImage(self, request, context):
+        """DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+
+        Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+        (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ImageServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +143,26 @@ def add_ImageServiceServicer_to_server(servicer, server):
                     servicer.ListImages,
                     request_deserializer=agentix_dot_v1_dot_image__service__pb2.ListImagesRequest.FromString,
                     response_serializer=agentix_dot_v1_dot_image__service__pb2.ListImagesResponse.SerializeToString,
+            ),
+            'PullImage': grpc.unary_stream_rpc_method_handler(
+                    servicer.PullImage,
+                    request_deserializer=agentix_dot_v1_dot_image__service__pb2.PullImageRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_image__service__pb2.PullImageResponse.SerializeToString,
+            ),
+            'ExportImage': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportImage,
+                    request_deserializer=agentix_dot_v1_dot_image__service__pb2.ExportImageRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_image__service__pb2.ExportImageResponse.SerializeToString,
+            ),
+            'GetImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetImage,
+                    request_deserializer=agentix_dot_v1_dot_image__service__pb2.GetImageRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_image__service__pb2.Image.SerializeToString,
+            ),
+            'DeleteImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteImage,
+                    request_deserializer=agentix_dot_v1_dot_image__service__pb2.DeleteImageRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -138,6 +220,114 @@ class ImageService(object):
             '/agentix.v1.ImageService/ListImages',
             agentix_dot_v1_dot_image__service__pb2.ListImagesRequest.SerializeToString,
             agentix_dot_v1_dot_image__service__pb2.ListImagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentix.v1.ImageService/PullImage',
+            agentix_dot_v1_dot_image__service__pb2.PullImageRequest.SerializeToString,
+            agentix_dot_v1_dot_image__service__pb2.PullImageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentix.v1.ImageService/ExportImage',
+            agentix_dot_v1_dot_image__service__pb2.ExportImageRequest.SerializeToString,
+            agentix_dot_v1_dot_image__service__pb2.ExportImageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.ImageService/GetImage',
+            agentix_dot_v1_dot_image__service__pb2.GetImageRequest.SerializeToString,
+            agentix_dot_v1_dot_image__service__pb2.Image.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.ImageService/DeleteImage',
+            agentix_dot_v1_dot_image__service__pb2.DeleteImageRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
             options,
             channel_credentials,
             insecure,

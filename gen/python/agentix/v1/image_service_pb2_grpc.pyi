@@ -5,6 +5,7 @@ isort:skip_file
 
 from agentix.v1 import image_service_pb2 as _image_service_pb2
 from collections import abc as _abc
+from google.protobuf import empty_pb2 as _empty_pb2
 from grpc import aio as _aio
 import abc as _abc_1
 import grpc as _grpc
@@ -42,6 +43,30 @@ class ImageServiceStub:
     """
     ListImages: _grpc.UnaryUnaryMultiCallable[_image_service_pb2.ListImagesRequest, _image_service_pb2.ListImagesResponse]
     """ListImages returns all images in the order of their names."""
+    PullImage: _grpc.UnaryStreamMultiCallable[_image_service_pb2.PullImageRequest, _image_service_pb2.PullImageResponse]
+    """PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+    tells of progress, about four times a second; its last message has `image`. When the
+    caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+    pull. Over REST one JSON object a line.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+    of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+    credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+    """
+    ExportImage: _grpc.UnaryStreamMultiCallable[_image_service_pb2.ExportImageRequest, _image_service_pb2.ExportImageResponse]
+    """ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+    archive at once, in chunks of at most 1 MiB. gRPC only.
+
+    Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+    """
+    GetImage: _grpc.UnaryUnaryMultiCallable[_image_service_pb2.GetImageRequest, _image_service_pb2.Image]
+    """GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND)."""
+    DeleteImage: _grpc.UnaryUnaryMultiCallable[_image_service_pb2.DeleteImageRequest, _empty_pb2.Empty]
+    """DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+
+    Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+    (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+    """
 
 @_typing.type_check_only
 class ImageServiceAsyncStub(ImageServiceStub):
@@ -57,6 +82,30 @@ class ImageServiceAsyncStub(ImageServiceStub):
     """
     ListImages: _aio.UnaryUnaryMultiCallable[_image_service_pb2.ListImagesRequest, _image_service_pb2.ListImagesResponse]  # type: ignore[assignment]
     """ListImages returns all images in the order of their names."""
+    PullImage: _aio.UnaryStreamMultiCallable[_image_service_pb2.PullImageRequest, _image_service_pb2.PullImageResponse]  # type: ignore[assignment]
+    """PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+    tells of progress, about four times a second; its last message has `image`. When the
+    caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+    pull. Over REST one JSON object a line.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+    of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+    credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+    """
+    ExportImage: _aio.UnaryStreamMultiCallable[_image_service_pb2.ExportImageRequest, _image_service_pb2.ExportImageResponse]  # type: ignore[assignment]
+    """ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+    archive at once, in chunks of at most 1 MiB. gRPC only.
+
+    Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+    """
+    GetImage: _aio.UnaryUnaryMultiCallable[_image_service_pb2.GetImageRequest, _image_service_pb2.Image]  # type: ignore[assignment]
+    """GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND)."""
+    DeleteImage: _aio.UnaryUnaryMultiCallable[_image_service_pb2.DeleteImageRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+
+    Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+    (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+    """
 
 class ImageServiceServicer(metaclass=_abc_1.ABCMeta):
     """ImageService manages the images that sandboxes are made of."""
@@ -81,5 +130,53 @@ class ImageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_image_service_pb2.ListImagesResponse, _abc.Awaitable[_image_service_pb2.ListImagesResponse]]:
         """ListImages returns all images in the order of their names."""
+
+    @_abc_1.abstractmethod
+    def PullImage(
+        self,
+        request: _image_service_pb2.PullImageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_image_service_pb2.PullImageResponse], _abc.AsyncIterator[_image_service_pb2.PullImageResponse]]:
+        """PullImage fetches an image from a registry and makes it ready for sandboxes. The stream
+        tells of progress, about four times a second; its last message has `image`. When the
+        caller leaves, the pull ends, and what was fetched so far is removed or used by the next
+        pull. Over REST one JSON object a line.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (IMAGE_NOT_FOUND: the registry has none
+        of that name, or not for this platform), PERMISSION_DENIED (REGISTRY_REFUSED: it wants other
+        credentials), UNAVAILABLE (REGISTRY_UNAVAILABLE), FAILED_PRECONDITION (UNSUPPORTED).
+        """
+
+    @_abc_1.abstractmethod
+    def ExportImage(
+        self,
+        request: _image_service_pb2.ExportImageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_image_service_pb2.ExportImageResponse], _abc.AsyncIterator[_image_service_pb2.ExportImageResponse]]:
+        """ExportImage returns an image as a tar that is an OCI image layout and a `docker save`
+        archive at once, in chunks of at most 1 MiB. gRPC only.
+
+        Errors: NOT_FOUND (IMAGE_NOT_FOUND), FAILED_PRECONDITION (UNSUPPORTED).
+        """
+
+    @_abc_1.abstractmethod
+    def GetImage(
+        self,
+        request: _image_service_pb2.GetImageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_image_service_pb2.Image, _abc.Awaitable[_image_service_pb2.Image]]:
+        """GetImage returns one image. Errors: NOT_FOUND (IMAGE_NOT_FOUND)."""
+
+    @_abc_1.abstractmethod
+    def DeleteImage(
+        self,
+        request: _image_service_pb2.DeleteImageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """DeleteImage removes a name and, once no other name and no sandbox needs it, the content.
+
+        Errors: NOT_FOUND (IMAGE_NOT_FOUND) unless `allow_missing`, FAILED_PRECONDITION
+        (IMAGE_IN_USE: a sandbox was made of it; metadata `sandbox` names one).
+        """
 
 def add_ImageServiceServicer_to_server(servicer: ImageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
