@@ -5,6 +5,7 @@ package providertest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,12 +188,13 @@ func Stub(t testing.TB) string {
 			return
 		}
 		stub.path = filepath.Join(dir, "stub")
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", stub.path+".new",
+		made := fmt.Sprintf("%s.%d", stub.path, os.Getpid()) // other test processes build it, too
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made,
 			"github.com/agentixd/agentixd/providers/providertest/stub")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		cmd.Stderr = os.Stderr
 		if stub.err = cmd.Run(); stub.err == nil {
-			stub.err = os.Rename(stub.path+".new", stub.path)
+			stub.err = os.Rename(made, stub.path)
 		}
 	})
 	if stub.err != nil {
