@@ -18,6 +18,7 @@ import (
 	"github.com/agentixd/agentixd/runtime/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -29,6 +30,9 @@ import (
 const (
 	maxHeaderBytes = 65536   // 64 KiB: the headers of one request
 	bufconnBytes   = 1048576 // 1 MiB: between gateway and gRPC server
+	gatewayWindow  = 262144  // 256 KiB: of one stream on its way to the gateway
+
+	gatewayConnWindow = 8388608 // 8 MiB: of all of them together, until the gateway has read it
 )
 
 // servers are everything that clients talk to. Two gRPC servers offer the same services:
@@ -46,11 +50,17 @@ type servers struct {
 
 func newServers(ctx context.Context, cfg Config, chain *api.Chain, services api.Services, authenticator *auth.Authenticator, ready func() error, logger *slog.Logger) (*servers, error) {
 	s := &servers{health: health.NewServer(), inside: bufconn.Listen(bufconnBytes), logger: logger}
-	s.local = s.newGRPC(chain, services, math.MaxUint32)
-	s.tcp = s.newGRPC(chain, services, wire.MaxConnStreams)
+	codec, err := api.NewCodec()
+	if err != nil {
+		return nil, fmt.Errorf("make the codec: %w", err)
+	}
+	s.local = s.newGRPC(chain, services, codec, math.MaxUint32)
+	s.tcp = s.newGRPC(chain, services, codec, wire.MaxConnStreams)
 	conn, err := grpc.NewClient("passthrough:///daemon",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.inside.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(gatewayWindow), // what a client that does not read leaves in memory
+		grpc.WithInitialConnWindowSize(gatewayConnWindow),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
@@ -89,9 +99,10 @@ func newServers(ctx context.Context, cfg Config, chain *api.Chain, services api.
 	return s, nil
 }
 
-func (s *servers) newGRPC(chain *api.Chain, services api.Services, maxStreams uint32) *grpc.Server {
+func (s *servers) newGRPC(chain *api.Chain, services api.Services, codec encoding.CodecV2, maxStreams uint32) *grpc.Server {
 	server := grpc.NewServer(append(chain.ServerOptions(),
 		grpc.Creds(auth.TransportCredentials()),
+		grpc.ForceServerCodecV2(codec),
 		grpc.MaxRecvMsgSize(wire.MaxRPCBytes),
 		grpc.MaxSendMsgSize(wire.MaxRPCBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),

@@ -16,6 +16,10 @@ const (
 	maxCursorBytes    = 256
 )
 
+// responseBytes is about how large a response gets, unless one event is larger. gRPC keeps up
+// to two for a client that does not read, each in a buffer of a power of two.
+const responseBytes = 220 << 10
+
 // eventService serves EventService from the journal.
 type eventService struct {
 	agentixv1.UnimplementedEventServiceServer
@@ -29,19 +33,38 @@ func (s *eventService) StreamEvents(r *agentixv1.StreamEventsRequest, stream age
 		return err
 	}
 	send := func(evs []events.Event, cursor string) error {
-		response := &agentixv1.StreamEventsResponse{Cursor: cursor, Events: make([]*agentixv1.Event, len(evs))}
-		for i := range evs {
-			response.Events[i] = toEvent(&evs[i])
+		for {
+			n := fitting(evs)
+			response := &agentixv1.StreamEventsResponse{Cursor: cursor, Events: make([]*agentixv1.Event, n)}
+			for i := range n {
+				response.Events[i] = toEvent(&evs[i])
+			}
+			if n < len(evs) {
+				response.Cursor = evs[n-1].Cursor
+			}
+			if err := stream.Send(response); err != nil {
+				return fmt.Errorf("send events: %w", err)
+			}
+			if evs = evs[n:]; len(evs) == 0 {
+				return nil
+			}
 		}
-		if err := stream.Send(response); err != nil {
-			return fmt.Errorf("send events: %w", err)
-		}
-		return nil
 	}
 	if err := s.journal.Read(stream.Context(), query, send); err != nil {
 		return named(err, "sandbox", r.GetSandbox())
 	}
 	return nil
+}
+
+// fitting is how many of evs one response takes: at least one, if there is any.
+func fitting(evs []events.Event) int {
+	bytes := 0
+	for i := range evs {
+		if bytes += evs[i].Size(); bytes > responseBytes && i > 0 {
+			return i
+		}
+	}
+	return len(evs)
 }
 
 func fromStreamRequest(r *agentixv1.StreamEventsRequest) (events.Query, error) {

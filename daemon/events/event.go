@@ -19,6 +19,27 @@ type Event struct {
 	Body    Body
 }
 
+// Size is about how many bytes the event has.
+func (ev *Event) Size() int {
+	const head = 192 // numbers, times, names, tags
+	n := head + len(ev.CallID) + len(ev.Sandbox)
+	switch b := ev.Body.(type) {
+	case *Log:
+		n += len(b.Logger) + len(b.Message) + len(b.Pathname) + len(b.Function) + len(b.Module) + len(b.ExceptionText) + len(b.StackInfo) + len(b.Extras)
+	case *Output:
+		n += len(b.Data)
+	case *Span:
+		n += len(b.Name) + len(b.Attributes) + len(b.StatusDescription) + len(b.Error) + len(b.Events)
+	case *Plugin:
+		n += len(b.Namespace) + len(b.Event) + len(b.Data) + len(b.MsgpackData)
+	case *Lifecycle:
+		n += len(b.Message)
+	case *Call:
+		n += len(b.Callable) + len(b.ErrorType) + len(b.ErrorMessage)
+	}
+	return n
+}
+
 // Kind says what an event is; the numbers are those of proto enum agentix.v1.EventKind.
 type Kind uint8
 

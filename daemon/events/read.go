@@ -8,7 +8,7 @@ import (
 
 // Bounds of one page that a reader holds, unless one batch is larger.
 const (
-	pageBytes  = 512 << 10
+	pageBytes  = 256 << 10
 	pageChunks = 64
 	diskRows   = 512 // batches that one look at the disk takes; small ones are many
 )

@@ -1,0 +1,39 @@
+"""Functions that write in odd ways."""
+
+import os
+import subprocess
+import sys
+
+
+def shell(script: str) -> int:
+    """Runs a script whose output is the sandbox's own."""
+    return subprocess.run(["sh", "-c", script], check=False).returncode
+
+
+def pieces(parts: list[list[int]]) -> int:
+    """Writes each part, of bytes, by itself."""
+    sys.stdout.flush()
+    for part in parts:
+        os.write(1, bytes(part))
+    return len(parts)
+
+
+def long_line(size: int) -> int:
+    sys.stdout.write("x" * size + "\n")
+    return size
+
+
+def flood(lines: int, size: int) -> int:
+    """Prints numbered lines of a size."""
+    for n in range(lines):
+        print(f"{n:08d}".ljust(size - 1, "."))
+    return lines
+
+
+def raw_flood(total: int) -> int:
+    """Writes bytes that are no text to file descriptor 1."""
+    chunk = bytes(range(256)) * 4096
+    left = total
+    while left > 0:
+        left -= os.write(1, chunk[:left])
+    return total
