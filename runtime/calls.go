@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agentixd/agentixd/internal/clock"
+	"github.com/agentixd/agentixd/internal/mutant"
 	"github.com/agentixd/agentixd/runtime/calltable"
 	"github.com/agentixd/agentixd/runtime/wire"
 	"github.com/agentixd/agentixd/runtime/workerproc"
@@ -124,6 +125,9 @@ func (c *calls) submit(call *wire.Call) *wire.Error {
 	body, err := callFrame(&head, call.Arguments)
 	if err == nil {
 		err = c.worker.Send(call.CallID, body...)
+	}
+	if mutant.Is(mutant.DoubleSend) {
+		c.clock.AfterFunc(30*time.Millisecond, func() { _ = c.worker.Send(call.CallID, body...) })
 	}
 	switch {
 	case errors.Is(err, wire.ErrFrameLimit):
@@ -266,7 +270,9 @@ func (c *calls) resume(p *peer, r wire.Resume) {
 		case state == calltable.StateUnknown && r.Again:
 			c.sendTo(p, errorOutcome(id, &wire.Error{Type: wire.ErrNotReceived, Message: "the call did not come to the runtime"}))
 		default:
-			c.table.Fence(id)
+			if !mutant.Is(mutant.SkippedTombstone) {
+				c.table.Fence(id)
+			}
 			c.sendTo(p, unavailable(id))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentixd/agentixd/internal/mutant"
 	"github.com/agentixd/agentixd/runtime/calltable"
 	"github.com/agentixd/agentixd/runtime/stream"
 	"github.com/agentixd/agentixd/runtime/wire"
@@ -139,7 +140,7 @@ func (h *hub) resume(p *peer, sid string, since uint64) (superseded []*peer) {
 	}
 	p.poke()
 	for _, other := range h.peers {
-		if other != p && other.daemon && other.epoch <= p.epoch {
+		if other != p && other.daemon && other.epoch <= p.epoch && !mutant.Is(mutant.SkippedTombstone) {
 			other.replaced = true
 			superseded = append(superseded, other)
 		}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"github.com/agentixd/agentixd/internal/mutant"
 	"github.com/agentixd/agentixd/runtime/calltable"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
@@ -74,7 +75,7 @@ func (r *Runtime) onResume(p *peer, payload []byte) {
 	if len(resume.CallIDs) > wire.MaxCallIDs {
 		resume.CallIDs = resume.CallIDs[:wire.MaxCallIDs]
 	}
-	if resume.Fence && p.daemon {
+	if resume.Fence && p.daemon && !mutant.Is(mutant.SkippedTombstone) {
 		r.closeOlder(p)
 	}
 	if !p.daemon {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/agentixd/agentixd/internal/mutant"
 	"github.com/agentixd/agentixd/runtime/reaper"
 	"github.com/agentixd/agentixd/runtime/wire"
 	"github.com/agentixd/agentixd/runtime/workerproc"
@@ -172,7 +173,7 @@ func (r *Runtime) stale(p *peer) bool {
 		return true
 	}
 	for _, other := range r.hub.peers {
-		if other.daemon && other.epoch > p.epoch {
+		if other.daemon && other.epoch > p.epoch && !mutant.Is(mutant.SkippedTombstone) {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/internal/mutant"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
@@ -106,7 +107,7 @@ func (d *Dispatcher) earlier(ctx context.Context, c checked) (_ *Outcome, open b
 		return nil, false, err
 	case row.Sandbox != c.request.Sandbox || string(row.RequestHash) != c.request.Hash:
 		return nil, false, conflict(row.ID)
-	case row.Finished.IsZero():
+	case row.Finished.IsZero() || mutant.Is(mutant.SkippedDedupe):
 		return nil, true, nil
 	}
 	outcome, err := decodeOutcome(row.ID, row.Outcome)

@@ -8,6 +8,7 @@ import (
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
+	"github.com/agentixd/agentixd/internal/mutant"
 )
 
 const (
@@ -160,6 +161,9 @@ func (p *part) number(now int64, next *uint64) {
 // commit writes a turn, again and again while the disk refuses. It returns false if the
 // journal was closed over that.
 func (j *Journal) commit(t *turn) bool {
+	if mutant.Is(mutant.DroppedTail) {
+		t.write, j.held = j.held, t.write
+	}
 	for {
 		err := failpoint.Inject("events/beforeAppend")
 		if err == nil {

@@ -58,9 +58,10 @@ type Journal struct {
 	byNum   map[int64]*stream
 	nextNum int64
 	closed  bool
-	ready   []*stream // have a queue
-	bytes   int       // in all queues
-	failing error     // why the last commit failed
+	ready   []*stream          // have a queue
+	bytes   int                // in all queues
+	failing error              // why the last commit failed
+	held    store.JournalWrite // only by the mutant DroppedTail
 
 	full chan *stream  // over their bytes; Run trims them
 	work chan struct{} // holds a token while ready is not empty

@@ -69,21 +69,22 @@ var arrows = []arrow{
 	{from: "internal/dockerconfig"},
 	{from: "internal/errs"},
 	{from: "internal/failpoint"},
+	{from: "internal/mutant"},
 	{from: "internal/census", tests: []string{"providers/..."}},
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
 	{from: "internal/faulttest", to: []string{"gen/..."}},
 	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/external", "providers/process"}},
 	{from: "test/census", to: []string{"internal/census"}},
 	{from: "test/external", tests: []string{"daemon", "gen/...", "runtime/wire"}},
-	{from: "test/faults", tests: []string{"gen/...", "internal/containerdtest", "internal/faulttest", "providers/containerd"}},
+	{from: "test/faults", tests: []string{"gen/...", "internal/mutant", "internal/containerdtest", "internal/faulttest", "providers/containerd"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }
 
 // common may be imported by every package but the wire and these themselves.
-var common = []string{"internal/clock", "internal/errs", "internal/failpoint"}
+var common = []string{"internal/clock", "internal/errs", "internal/failpoint", "internal/mutant"}
 
 // bare packages are at the bottom: they may import nothing of the project.
-var bare = []string{"runtime/wire", "runtime/reaper", "worker", "internal/archtest", "internal/await", "internal/clock", "internal/errs", "internal/failpoint"}
+var bare = []string{"runtime/wire", "runtime/reaper", "worker", "internal/archtest", "internal/await", "internal/clock", "internal/errs", "internal/failpoint", "internal/mutant"}
 
 // outside says who alone may import a foreign module or a package of the standard library.
 // Tests may import all of them.

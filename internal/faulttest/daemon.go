@@ -33,6 +33,7 @@ type Daemon struct {
 	Env      []string // besides the test's own
 	Wrap     []string // a command that runs it
 	Template *agentixv1.Sandbox
+	Forget   bool // no evidence of a failure is kept
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -66,20 +67,26 @@ func NewDaemon(t testing.TB, b Binaries) *Daemon {
 	}
 	d.Template = &agentixv1.Sandbox{Project: filepath.Join(dir, "project")}
 	for range clientConns {
-		conn, err := grpc.NewClient("unix://"+d.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 30 * time.Millisecond},
-				MinConnectTimeout: 5 * time.Second,
-			}),
-			grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		d.conns = append(d.conns, conn)
+		d.conns = append(d.conns, Dial(t, d.Socket()))
 	}
 	t.Cleanup(d.end)
 	return d
+}
+
+// Dial connects to a daemon's socket, again and again.
+func Dial(t testing.TB, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.2, MaxDelay: 30 * time.Millisecond},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // Socket is the daemon's socket.
@@ -228,7 +235,7 @@ func (d *Daemon) end() {
 
 // keep copies what is needed to understand a failure to a place that stays.
 func (d *Daemon) keep() {
-	if !d.t.Failed() {
+	if !d.t.Failed() || d.Forget {
 		return
 	}
 	cache, err := os.UserCacheDir()

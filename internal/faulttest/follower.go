@@ -26,24 +26,28 @@ type Follower struct {
 }
 
 // Follow starts a follower; Stop ends it.
-func (s *Sandbox) Follow() *Follower {
+func (s *Sandbox) Follow() *Follower { return s.FollowBy(s.d.Events()) }
+
+// FollowBy starts a follower on a connection of its own.
+func (s *Sandbox) FollowBy(events agentixv1.EventServiceClient) *Follower {
+	s.d.t.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.d.t.Context()))
 	f := &Follower{cancel: cancel, done: make(chan struct{})}
 	go func() { // ends with Stop
 		defer close(f.done)
-		f.run(ctx, s)
+		f.run(ctx, s.Name, events)
 	}()
 	return f
 }
 
-func (f *Follower) run(ctx context.Context, s *Sandbox) {
+func (f *Follower) run(ctx context.Context, sandbox string, events agentixv1.EventServiceClient) {
 	cursor := ""
 	for ctx.Err() == nil {
-		request := &agentixv1.StreamEventsRequest{Sandbox: s.Name, Follow: true}
+		request := &agentixv1.StreamEventsRequest{Sandbox: sandbox, Follow: true}
 		if cursor != "" {
 			request.Start = &agentixv1.StreamEventsRequest_After{After: cursor}
 		}
-		stream, err := s.d.Events().StreamEvents(ctx, request)
+		stream, err := events.StreamEvents(ctx, request)
 		for err == nil {
 			var r *agentixv1.StreamEventsResponse
 			if r, err = stream.Recv(); err == nil {

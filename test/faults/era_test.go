@@ -129,9 +129,9 @@ func (e *era) round(round int, k kill) {
 	}
 	e.recover(k, gate)
 	o.wg.Wait()
-	for range 3 { // and someone asks later
-		call := gated[e.rnd.IntN(gatedCalls)]
-		e.client("later").Do(e.t.Context(), call)
+	for range 3 { // and someone asks later, also for calls of earlier rounds
+		e.client("later").Do(e.t.Context(), gated[e.rnd.IntN(gatedCalls)])
+		e.client("much later").Do(e.t.Context(), e.calls[e.rnd.IntN(len(e.calls))])
 	}
 	e.count(round, k, o)
 }

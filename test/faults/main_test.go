@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agentixd/agentixd/internal/faulttest"
+	"github.com/agentixd/agentixd/internal/mutant"
 	"go.uber.org/goleak"
 )
 
@@ -44,11 +45,25 @@ func random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // to be repeated, not to be secret
 }
 
-// start runs a daemon that was built with tags.
-func start(t *testing.T, tags ...string) *faulttest.Daemon {
+// start runs a daemon.
+func start(t *testing.T) *faulttest.Daemon {
 	t.Helper()
-	d := faulttest.NewDaemon(t, faulttest.Build(t, tags...))
+	d := prepare(t)
 	d.Start()
+	return d
+}
+
+// prepare is start without the start. TestMutants runs these tests with a planted fault.
+func prepare(t *testing.T) *faulttest.Daemon {
+	t.Helper()
+	planted := os.Getenv(plantedEnv)
+	if planted == "" {
+		return faulttest.NewDaemon(t, faulttest.Build(t))
+	}
+	d := faulttest.NewDaemon(t, faulttest.Build(t, "mutant"))
+	d.Env = append(d.Env, mutant.EnvVar+"="+planted)
+	d.Binaries = d.Binaries.WithEnv(t, d.Dir, mutant.EnvVar+"="+planted)
+	d.Forget = true
 	return d
 }
 

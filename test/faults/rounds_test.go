@@ -69,6 +69,9 @@ func TestR1_R2_RandomKills(t *testing.T) {
 
 // draw says what a round kills: mostly the daemon alone.
 func draw(rnd *rand.Rand) kill {
+	if os.Getenv("AGENTIX_FAULTS_KILL") == "daemon" {
+		return kill{daemon: true}
+	}
 	switch n := rnd.IntN(20); {
 	case n < 11:
 		return kill{daemon: true}

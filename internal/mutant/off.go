@@ -1,0 +1,6 @@
+//go:build !mutant
+
+package mutant
+
+// Is is false in this build.
+func Is(string) bool { return false }
