@@ -97,12 +97,17 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 	d.closers.add("close calls", d.dispatcher.Close)
 	d.manager = sandboxes.New(sandboxes.Options{
 		Store: d.store, Provider: d.provider, Others: d.others, Journal: d.journal,
-		Handler:       d.dispatcher.Handler,
-		OnLost:        d.dispatcher.SandboxLost,
-		Limits:        defaultLimits,
-		AllowHostPath: d.cfg.AllowHostPath,
-		Clock:         clock.System{},
-		Logger:        d.logger,
+		Handler: d.dispatcher.Handler,
+		OnLost:  d.dispatcher.SandboxLost,
+		Activity: func(id string) (a sandboxes.Activity) {
+			a.Open, a.Last = d.dispatcher.Activity(id)
+			return a
+		},
+		ParallelStarts: d.cfg.ParallelStarts,
+		Limits:         defaultLimits,
+		AllowHostPath:  d.cfg.AllowHostPath,
+		Clock:          clock.System{},
+		Logger:         d.logger,
 	})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/providers"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -36,6 +37,12 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 		Labels:     s.Labels,
 		Env:        s.Env,
 		CreateTime: toTime(s.CreateTime), ExposeRuntime: s.Expose,
+	}
+	if !s.ExpireTime.IsZero() {
+		out.Expiration = &agentixv1.Sandbox_ExpireTime{ExpireTime: toTime(s.ExpireTime)}
+	}
+	if s.IdleTimeout > 0 {
+		out.IdleTimeout = durationpb.New(s.IdleTimeout)
 	}
 	if s.Resources != (providers.Limits{}) {
 		out.Resources = &agentixv1.Resources{Cpus: s.Resources.CPUs, MemoryBytes: s.Resources.MemoryBytes, Pids: s.Resources.PIDs}

@@ -31,6 +31,9 @@ func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateS
 			CPUs: want.GetResources().GetCpus(), MemoryBytes: want.GetResources().GetMemoryBytes(), PIDs: want.GetResources().GetPids(),
 		},
 	}
+	if err := setExpiry(&request, want); err != nil {
+		return nil, err
+	}
 	if peer := peerOf(ctx); peer != nil {
 		request.Peer = &sandboxes.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
 	}
@@ -59,7 +62,11 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, r *agentixv1.ListSan
 	if r.GetPageSize() < 0 {
 		return nil, errs.Invalid("page_size", "must not be negative")
 	}
-	page, next, err := s.manager.List(ctx, int(r.GetPageSize()), r.GetPageToken())
+	filter, err := sandboxes.ParseFilter(r.GetFilter())
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := s.manager.List(ctx, filter, int(r.GetPageSize()), r.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,9 @@ type Config struct {
 	RegistryConfig string `yaml:"registry-config"`
 	// InsecureProcessAsRoot lets the process provider, which isolates nothing, run as root.
 	InsecureProcessAsRoot bool `yaml:"insecure-process-as-root"`
+	// ParallelStarts is how many sandboxes start at once, the others wait in order; 0 = twice
+	// the processors.
+	ParallelStarts int `yaml:"parallel-starts"`
 	// ShutdownGrace is how long running calls may go on after the first signal.
 	ShutdownGrace time.Duration `yaml:"shutdown-grace"`
 	// LogLevel is the least level that the daemon logs: debug, info, warn or error.
@@ -157,6 +160,9 @@ func (c Config) Validate() error {
 			bad("registry-config", "%s is no file", c.RegistryConfig)
 		}
 	}
+	if c.ParallelStarts < 0 {
+		bad("parallel-starts", "must be 0 (twice the processors) or more")
+	}
 	if c.ShutdownGrace < 0 {
 		bad("shutdown-grace", "must not be negative")
 	}
@@ -194,6 +200,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("log-dir", c.LogDir), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
 		slog.String("registry-config", c.RegistryConfig),
 		slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
+		slog.Int("parallel-starts", c.ParallelStarts),
 		slog.Duration("shutdown-grace", c.ShutdownGrace), slog.String("log-level", c.LogLevel),
 		slog.String("log-format", c.LogFormat),
 	)

@@ -98,6 +98,7 @@ type Dispatcher struct {
 	table     *calls.Table[Outcome]
 	pending   map[string]*pending
 	receivers map[string]*receiver // the newest of each sandbox
+	activity  map[string]*activity // of each sandbox that had a call
 	inflight  int64                // bytes of arguments of open calls
 	prunedAt  time.Time
 }
@@ -138,7 +139,7 @@ func New(ctx context.Context, opts Options) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		opts: opts, table: calls.NewTable[Outcome](opts.Limits),
-		pending: map[string]*pending{}, receivers: map[string]*receiver{},
+		pending: map[string]*pending{}, receivers: map[string]*receiver{}, activity: map[string]*activity{},
 	}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
 	if err := d.restore(ctx); err != nil {

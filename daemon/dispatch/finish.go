@@ -151,7 +151,7 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 		l.AckResult(id)
 	}
 	d.mu.Lock()
-	d.forget(p)
+	d.forget(p, true)
 	d.pruneLocked()
 	d.mu.Unlock()
 	if p.request.Named {
@@ -221,6 +221,7 @@ func (d *Dispatcher) SandboxLost(sandbox, reason, message string) {
 		r.stopWatching()
 		delete(d.receivers, sandbox) // what its link still says counts no more
 	}
+	d.left(sandbox)
 	d.mu.Unlock()
 	for _, p := range d.inFlight(sandbox) {
 		o := failed(p.request.ID, wire.ErrSandboxLost, "%s", message)

@@ -34,6 +34,9 @@ func (d *Dispatcher) Handler(sandbox string) link.Handler {
 		before.stopWatching()
 	}
 	d.receivers[sandbox] = r
+	if a := d.activity[sandbox]; a != nil {
+		a.gone = false
+	}
 	r.watch()
 	return r
 }
@@ -272,6 +275,7 @@ func (d *Dispatcher) restoreCall(row store.CallRow, told bool) {
 	d.mu.Lock()
 	effect := d.table.Restore(d.opts.Clock.Now(), request)
 	d.pending[row.ID] = p
+	d.opened(row.Sandbox)
 	d.mu.Unlock()
 	d.apply(p, effect)
 	d.mu.Lock()

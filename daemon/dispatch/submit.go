@@ -71,6 +71,7 @@ func (d *Dispatcher) newPending(c checked) *pending {
 	}
 	p.ctx, p.cancel = context.WithCancelCause(d.ctx)
 	d.pending[c.request.ID] = p
+	d.opened(c.request.Sandbox)
 	d.inflight += p.bytes
 	return p
 }
@@ -79,7 +80,7 @@ func (d *Dispatcher) newPending(c checked) *pending {
 func (d *Dispatcher) reject(p *pending, o Outcome, err error) error {
 	d.mu.Lock()
 	d.table.Reject(p.request.ID)
-	d.forget(p)
+	d.forget(p, false)
 	d.mu.Unlock()
 	p.outcome, p.err = o, err
 	p.cancel(errOver)
@@ -89,9 +90,10 @@ func (d *Dispatcher) reject(p *pending, o Outcome, err error) error {
 
 var errOver = errors.New("the call is over")
 
-// forget ends the pending state of a call; d.mu is held.
-func (d *Dispatcher) forget(p *pending) {
+// forget ends the pending state of a call, which was accepted or not; d.mu is held.
+func (d *Dispatcher) forget(p *pending, accepted bool) {
 	delete(d.pending, p.request.ID)
+	d.closedOne(p.request.Sandbox, accepted)
 	d.inflight -= p.bytes
 	p.stopTimer()
 }

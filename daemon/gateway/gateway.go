@@ -89,6 +89,9 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 			return nil, err
 		}
 	}
+	if err := g.handleWatch(); err != nil {
+		return nil, err
+	}
 	return g, nil
 }
 

@@ -23,6 +23,11 @@ func splitViolation(text string) (field, description string, ok bool) {
 	return strings.Cut(text, violationMark)
 }
 
+// textual are messages that are one text in JSON.
+var textual = map[protoreflect.FullName]bool{
+	"google.protobuf.Timestamp": true, "google.protobuf.Duration": true, "google.protobuf.FieldMask": true,
+}
+
 // strictQuery reads query parameters into a message and refuses those that are no fields of it.
 type strictQuery struct{ runtime.DefaultQueryParser }
 
@@ -35,7 +40,7 @@ func (q strictQuery) Parse(msg proto.Message, values url.Values, filter *utiliti
 		if field == nil {
 			field = fields.ByJSONName(key)
 		}
-		if field == nil || field.Message() != nil && field.Message().FullName() != "google.protobuf.Timestamp" {
+		if field == nil || field.Message() != nil && !textual[field.Message().FullName()] {
 			return violation(key, "is no query parameter of this method")
 		}
 		if filter.HasCommonPrefix([]string{string(field.Name())}) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/providers"
@@ -21,6 +22,10 @@ func (m *Manager) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	served, err := m.opts.Store.LastCalls(ctx)
+	if err != nil {
+		return err
+	}
 	known := map[string]engineStatus{}
 	for _, st := range list {
 		known[st.ID] = st
@@ -28,7 +33,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 	for _, row := range rows {
 		st, exists := known[row.ID]
 		delete(known, row.ID)
-		m.adoptOne(ctx, row, st, exists)
+		m.adoptOne(ctx, row, st, exists, served[row.ID])
 	}
 	for id, st := range known {
 		m.removeStray(id, st.provider)
@@ -36,7 +41,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 	return nil
 }
 
-func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineStatus, exists bool) {
+func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineStatus, exists bool, served time.Time) {
 	var rec record
 	if err := json.Unmarshal(row.Record, &rec); err != nil || rec.Sandbox.ID != row.ID {
 		m.log.Error("sandbox record unreadable", "sandbox", row.ID, "err", err)
@@ -45,6 +50,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineS
 	e := newEntry(rec)
 	close(e.created)
 	e.cancelCreate = func(error) {}
+	m.adoptActivity(e, served)
 	m.mu.Lock()
 	m.entries[row.ID] = e
 	if rec.RequestID != "" {
@@ -57,7 +63,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineS
 	case rec.Sandbox.State == Failed:
 		m.opts.OnLost(row.ID, string(rec.Sandbox.Reason), rec.Sandbox.Message)
 	case rec.Sandbox.State != Ready: // half-made or half-removed
-		m.startDelete(e)
+		m.startDelete(e, leftReason(rec.Sandbox))
 	case exists && st.Running:
 		handle, err := m.engine(rec.Sandbox.Provider).Get(ctx, row.ID)
 		if err != nil {
@@ -88,5 +94,13 @@ func (m *Manager) removeStray(id, provider string) {
 	m.entries[id] = e // keeps the id until it is gone
 	m.mu.Unlock()
 	m.log.Warn("sandbox without a record removed", "sandbox", id)
-	m.startDelete(e)
+	m.startDelete(e, Deleted)
+}
+
+// leftReason is why a sandbox that the daemon before was about to make or remove is removed.
+func leftReason(s Sandbox) Reason {
+	if s.State == Stopping && (s.Reason == Expired || s.Reason == Idle) {
+		return s.Reason
+	}
+	return Deleted
 }

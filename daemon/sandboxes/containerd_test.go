@@ -123,7 +123,7 @@ func TestContainers(t *testing.T) {
 	stop()
 	m, _, stop = containerRig(t, d, dir)
 	await.True(t, func() bool { l, err := m.Link("first"); return err == nil && l.Connected() }, "the link after a restart")
-	page, _, err := m.List(ctx, 0, "")
+	page, _, err := m.List(ctx, nil, 0, "")
 	if err != nil || len(page) != 33 || page[0].ID != "first" {
 		t.Errorf("list has %d, %v", len(page), err)
 	}

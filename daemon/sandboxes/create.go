@@ -27,6 +27,9 @@ func (m *Manager) Create(ctx context.Context, req CreateRequest) (Sandbox, error
 	if err := req.validate(); err != nil {
 		return Sandbox{}, err
 	}
+	if err := req.validateExpiry(m.opts.Clock.Now()); err != nil {
+		return Sandbox{}, err
+	}
 	if err := m.checkEngine(req); err != nil {
 		return Sandbox{}, err
 	}
@@ -101,15 +104,20 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 	if m.stopped {
 		return nil, false, stopping()
 	}
+	if queued := m.starts.waiting(); queued >= maxQueuedStarts {
+		return nil, false, errs.OverLimit("queued_starts", maxQueuedStarts, int64(queued)+1).WithRetry(time.Second)
+	}
 	m.seq++
 	engine := m.opts.Provider
 	if req.Provider != "" {
 		engine = m.engine(req.Provider)
 	}
+	now := m.opts.Clock.Now()
 	e := newEntry(record{
 		Sandbox: Sandbox{
 			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: engine.Name(), Expose: req.Expose,
-			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: m.opts.Clock.Now(),
+			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: now,
+			ExpireTime: req.expiry(now), IdleTimeout: req.IdleTimeout,
 		}.clone(),
 		Seq: m.seq, Nonce: newID(), RequestID: req.RequestID, RequestHash: hash,
 	})
@@ -122,10 +130,13 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 	ctx, cancel := context.WithCancelCause(base)
 	e.cancelCreate = cancel
 	e.op.Lock() // nobody else has seen the entry yet
+	turn := m.starts.enter(false)
+	m.changedLocked(e)
 	m.wg.Go(func() {
 		defer cancel(nil)
 		defer e.op.Unlock()
-		err := m.create(ctx, e, dir)
+		defer turn.end()
+		err := m.create(ctx, e, dir, turn)
 		m.mu.Lock()
 		e.createErr = err
 		m.mu.Unlock()
@@ -135,7 +146,7 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 }
 
 func newEntry(rec record) *entry {
-	return &entry{rec: rec, created: make(chan struct{}), ended: make(chan struct{})}
+	return &entry{rec: rec, op: newOneAtATime(), created: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // awaitCreated waits for a create that the caller was counted in for.
@@ -162,8 +173,9 @@ func (m *Manager) awaitCreated(ctx context.Context, e *entry) (Sandbox, error) {
 	return Sandbox{}, errs.New(errs.Cancelled, errs.CallerLeft, "the caller left before the sandbox was ready")
 }
 
-// create runs one create to its end; e.op is held. On error nothing of it is left.
-func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir) error {
+// create runs one create to its end, once its turn has come; e.op is held. On error nothing
+// of it is left.
+func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir, turn *turn) error {
 	id := e.rec.Sandbox.ID
 	defer func() {
 		if dir != nil {
@@ -177,10 +189,13 @@ func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir) erro
 		return err
 	}
 	m.set(e, Creating, NoReason, "")
-	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.StartTimeout,
-		fmt.Errorf("it was not ready within %s", m.opts.StartTimeout))
-	defer cancel()
-	err := m.bringUp(ctx, e, dir)
+	err := turn.wait(ctx)
+	if err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, m.opts.StartTimeout, fmt.Errorf("it was not ready within %s", m.opts.StartTimeout))
+		defer cancel()
+		err = m.bringUp(ctx, e, dir)
+	}
 	if err == nil {
 		return nil
 	}
@@ -238,6 +253,8 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	}
 	m.mu.Lock()
 	e.rec.Sandbox.State = Ready
+	e.rec.Active = m.opts.Clock.Now()
+	e.written = e.rec.Active
 	e.rec.Sandbox.Runtime = runtimeOf(health, told)
 	e.rec.Sandbox.Runtime.URL = withoutUser(e.runtimeURL)
 	e.runtimeURL = ""

@@ -23,7 +23,7 @@ func (m *Manager) Delete(ctx context.Context, id string, allowMissing bool) erro
 		}
 		return notFound(id)
 	}
-	d := m.startDelete(e)
+	d := m.startDelete(e, Deleted)
 	select {
 	case <-d.done:
 		return d.err
@@ -35,14 +35,19 @@ func (m *Manager) Delete(ctx context.Context, id string, allowMissing bool) erro
 	}
 }
 
-// startDelete begins to delete in the background, or joins the deletion under way.
-func (m *Manager) startDelete(e *entry) *deletion {
+// startDelete begins to delete in the background, or joins the deletion under way, whose
+// reason stays.
+func (m *Manager) startDelete(e *entry, reason Reason) *deletion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.startDeleteLocked(e, reason)
+}
+
+func (m *Manager) startDeleteLocked(e *entry, reason Reason) *deletion {
 	if e.delete != nil {
 		return e.delete
 	}
-	d := &deletion{done: make(chan struct{})}
+	d := &deletion{done: make(chan struct{}), reason: reason}
 	if m.stopped {
 		d.err = stopping()
 		close(d.done)
@@ -51,7 +56,7 @@ func (m *Manager) startDelete(e *entry) *deletion {
 	e.delete = d
 	e.cancelCreate(errDeletedToo)
 	m.wg.Go(func() {
-		err := m.deleteEntry(e)
+		err := m.deleteEntry(e, reason)
 		m.mu.Lock()
 		d.err = err
 		e.delete = nil
@@ -61,7 +66,7 @@ func (m *Manager) startDelete(e *entry) *deletion {
 	return d
 }
 
-func (m *Manager) deleteEntry(e *entry) error {
+func (m *Manager) deleteEntry(e *entry, reason Reason) error {
 	e.op.Lock()
 	defer e.op.Unlock()
 	m.mu.Lock()
@@ -72,7 +77,7 @@ func (m *Manager) deleteEntry(e *entry) error {
 	}
 	ctx, cancel := m.detached()
 	defer cancel()
-	m.set(e, Stopping, Deleted, "")
+	m.set(e, Stopping, reason, "")
 	return m.remove(ctx, e)
 }
 
@@ -91,19 +96,33 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	m.closePort(e)
 	rmErr := m.engine(e.rec.Sandbox.Provider).Delete(ctx, id)
 	m.disconnect(e, errors.New("the sandbox was deleted"))
-	m.opts.OnLost(id, string(reason), "the sandbox was deleted")
+	m.opts.OnLost(id, string(reason), endMessage(reason))
 	if rmErr != nil {
 		return fmt.Errorf("delete sandbox %s: %w", id, rmErr)
 	}
 	if err := m.opts.Store.DeleteSandbox(ctx, id); err != nil {
 		return fmt.Errorf("delete sandbox %s: %w", id, errors.Join(putErr, err))
 	}
-	m.journal(id, Stopped, Deleted, "") // ends followers
+	if reason != Expired && reason != Idle {
+		reason = Deleted
+	}
+	m.journal(id, Stopped, reason, "") // ends followers
 	if err := m.opts.Journal.DeleteSandbox(ctx, id); err != nil {
 		m.log.Warn("journal of deleted sandbox kept", "sandbox", id, "err", err)
 	}
 	m.drop(e)
 	return nil
+}
+
+// endMessage is what the calls of a sandbox that is removed are told.
+func endMessage(reason Reason) string {
+	switch reason {
+	case Expired:
+		return "the sandbox was deleted: its expire_time came"
+	case Idle:
+		return "the sandbox was deleted: it had no call for its idle_timeout"
+	}
+	return "the sandbox was deleted"
 }
 
 // detached is a context for steps that are to be finished although the daemon stops.

@@ -103,7 +103,7 @@ func (m *Manager) check(ctx context.Context) {
 		case state == Ready && m.outOfReach(e):
 			m.startFail(e, providers.Exit{ID: id, Reason: providers.ExitReason(Unreachable)})
 		case state == Stopping && !deleting: // a removal that failed is tried again
-			m.startDelete(e)
+			m.startDelete(e, leftReason(e.rec.Sandbox))
 		}
 	}
 }

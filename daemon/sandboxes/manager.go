@@ -4,15 +4,17 @@
 package sandboxes
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,7 @@ const (
 // Store keeps sandbox records; *store.Store.
 type Store interface {
 	PutSandbox(ctx context.Context, id string, record []byte) error
+	LastCalls(ctx context.Context) (map[string]time.Time, error)
 	DeleteSandbox(ctx context.Context, id string) error
 	Sandboxes(ctx context.Context) ([]store.SandboxRow, error)
 	RuntimeToken(id string) string
@@ -62,6 +65,12 @@ type Options struct {
 	Handler func(id string) link.Handler
 	// OnLost is told of a sandbox that is gone, so that its calls end. It may be told twice.
 	OnLost func(id, reason, message string)
+	// Activity tells of the calls of a sandbox. It is called with the Manager locked and must
+	// not call it back. Default: there are none.
+	Activity func(id string) Activity
+	// ParallelStarts is how many sandboxes start at once, the others wait in order; default:
+	// twice the processors.
+	ParallelStarts int
 	// Limits are the defaults for providers that enforce limits.
 	Limits        providers.Limits
 	AllowHostPath []string
@@ -80,10 +89,14 @@ type Manager struct {
 	log   *slog.Logger
 	ready chan struct{} // closed once Run has taken over what was there
 
+	starts *turnstile
+	sooner chan struct{} // holds one token: something may be due sooner
+
 	mu        sync.Mutex
 	base      context.Context //nolint:containedctx // the life of the running Manager; nil before Run
 	entries   map[string]*entry
 	byRequest map[string]*entry
+	observers map[*observer]bool
 	seq       uint64
 	stopped   bool
 	wg        sync.WaitGroup // operations under way
@@ -91,8 +104,8 @@ type Manager struct {
 
 // entry is one sandbox. Its fields are guarded by Manager.mu, apart from op.
 type entry struct {
-	// op is held by the one operation that works on the sandbox: create, fail or delete.
-	op sync.Mutex
+	// op is held by the one operation that works on the sandbox: create, update, fail or delete.
+	op oneAtATime
 
 	rec    record
 	handle providers.Handle
@@ -101,6 +114,10 @@ type entry struct {
 	unlink   context.CancelCauseFunc
 	linkOver chan struct{}
 	apart    time.Time // since when check has found the link without a connection; zero = it had one
+
+	hidden   bool      // no client knows of it
+	written  time.Time // the last activity that is in the store
+	graceEnd time.Time // until when it does not idle out
 
 	unexpose func() // closes the port of an exposed runtime; nil = there is none
 
@@ -116,8 +133,9 @@ type entry struct {
 }
 
 type deletion struct {
-	done chan struct{}
-	err  error
+	reason Reason
+	done   chan struct{}
+	err    error
 }
 
 // New returns a Manager that works once Run is called.
@@ -137,6 +155,12 @@ func New(opts Options) *Manager {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Activity == nil {
+		opts.Activity = func(string) Activity { return Activity{} }
+	}
+	if opts.ParallelStarts <= 0 {
+		opts.ParallelStarts = 2 * runtime.NumCPU()
+	}
 	if opts.OnLost == nil {
 		opts.OnLost = func(string, string, string) {}
 	}
@@ -144,8 +168,11 @@ func New(opts Options) *Manager {
 		opts:      opts,
 		log:       opts.Logger,
 		ready:     make(chan struct{}),
+		starts:    newTurnstile(opts.ParallelStarts),
+		sooner:    make(chan struct{}, 1),
 		entries:   map[string]*entry{},
 		byRequest: map[string]*entry{},
+		observers: map[*observer]bool{},
 	}
 }
 
@@ -173,6 +200,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("take over sandboxes: %w", err)
 	}
 	close(m.ready)
+	m.wg.Go(func() { m.expire(base) }) // ends with base
 	return m.watch(base, exits)
 }
 
@@ -217,8 +245,9 @@ func notFound(id string) error {
 	return errs.New(errs.NotFound, errs.SandboxNotFound, "sandbox %.80q does not exist", id).WithMeta("sandbox", clip(id, 80))
 }
 
-// List returns a page of sandboxes in order of creation, and the next page's token.
-func (m *Manager) List(ctx context.Context, pageSize int, pageToken string) ([]Sandbox, string, error) {
+// List returns a page of the sandboxes that filter selects, nil = all, in order of
+// creation, and the next page's token.
+func (m *Manager) List(ctx context.Context, filter *Filter, pageSize int, pageToken string) ([]Sandbox, string, error) {
 	switch {
 	case pageSize < 0:
 		return nil, "", errs.Invalid("page_size", "must not be negative")
@@ -227,7 +256,7 @@ func (m *Manager) List(ctx context.Context, pageSize int, pageToken string) ([]S
 	case pageSize > maxPageSize:
 		pageSize = maxPageSize
 	}
-	after, err := parsePageToken(pageToken)
+	after, err := parsePageToken(pageToken, filter)
 	if err != nil {
 		return nil, "", err
 	}
@@ -236,17 +265,11 @@ func (m *Manager) List(ctx context.Context, pageSize int, pageToken string) ([]S
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var rest []*entry
-	for _, e := range m.entries {
-		if e.rec.Seq > after {
-			rest = append(rest, e)
-		}
-	}
-	slices.SortFunc(rest, func(a, b *entry) int { return cmp.Compare(a.rec.Seq, b.rec.Seq) })
+	rest := slices.DeleteFunc(m.selectLocked(filter), func(e *entry) bool { return e.rec.Seq <= after })
 	next := ""
 	if len(rest) > pageSize {
 		rest = rest[:pageSize]
-		next = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(rest[pageSize-1].rec.Seq, 10)))
+		next = newPageToken(rest[pageSize-1].rec.Seq, filter)
 	}
 	page := make([]Sandbox, len(rest))
 	for i, e := range rest {
@@ -255,17 +278,24 @@ func (m *Manager) List(ctx context.Context, pageSize int, pageToken string) ([]S
 	return page, next, nil
 }
 
-func parsePageToken(token string) (uint64, error) {
+// newPageToken tells after which sandbox to go on, and in which list.
+func newPageToken(after uint64, filter *Filter) string {
+	text := fmt.Sprintf("%d %08x", after, crc32.ChecksumIEEE([]byte(filter.String())))
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+func parsePageToken(token string, filter *Filter) (uint64, error) {
 	if token == "" {
 		return 0, nil
 	}
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {
-		if after, err := strconv.ParseUint(string(data), 10, 64); err == nil {
+		number, _, _ := strings.Cut(string(data), " ")
+		if after, err := strconv.ParseUint(number, 10, 64); err == nil && newPageToken(after, filter) == token {
 			return after, nil
 		}
 	}
-	return 0, errs.Invalid("page_token", "must be the next_page_token of an earlier answer")
+	return 0, errs.Invalid("page_token", "must be the next_page_token of an earlier answer to a request with the same filter")
 }
 
 // Link returns the connection to a sandbox's runtime. NotFound (SANDBOX_NOT_FOUND);
@@ -278,15 +308,22 @@ func (m *Manager) Link(id string) (*link.Link, error) {
 		return nil, notFound(id)
 	}
 	s := e.rec.Sandbox
-	if s.State != Ready || e.link == nil {
-		text := fmt.Sprintf("sandbox %s is %s", id, s.State)
-		if s.Reason != NoReason {
-			text += fmt.Sprintf(" (%s)", s.Reason)
-		}
-		return nil, errs.New(errs.FailedPrecondition, errs.SandboxNotReady, "%s", text).
-			WithMeta("sandbox", id).WithMeta("state", string(s.State)).WithMeta("reason", string(s.Reason))
+	switch {
+	case e.delete != nil && s.State == Ready:
+		return nil, notReady(id, Stopping, e.delete.reason)
+	case s.State != Ready || e.link == nil:
+		return nil, notReady(id, s.State, s.Reason)
 	}
 	return e.link, nil
+}
+
+func notReady(id string, state State, reason Reason) error {
+	text := fmt.Sprintf("sandbox %s is %s", id, state)
+	if reason != NoReason {
+		text += fmt.Sprintf(" (%s)", reason)
+	}
+	return errs.New(errs.FailedPrecondition, errs.SandboxNotReady, "%s", text).
+		WithMeta("sandbox", id).WithMeta("state", string(state)).WithMeta("reason", string(reason))
 }
 
 // Images returns the provider's images; FailedPrecondition (UNSUPPORTED) if it has none.
@@ -316,7 +353,9 @@ func (m *Manager) set(e *entry, state State, reason Reason, message string) {
 	s := &e.rec.Sandbox
 	s.State, s.Reason, s.Message = state, reason, message
 	id := s.ID
+	m.changedLocked(e)
 	m.mu.Unlock()
+	m.look()
 	m.journal(id, state, reason, message)
 	m.log.Info("sandbox changed state", "sandbox", id, "provider", s.Provider, "state", string(state), "reason", string(reason))
 }
@@ -339,6 +378,7 @@ func (m *Manager) drop(e *entry) {
 	if r := e.rec.RequestID; r != "" && m.byRequest[r] == e {
 		delete(m.byRequest, r)
 	}
+	m.changedLocked(e)
 }
 
 func clip(s string, n int) string {

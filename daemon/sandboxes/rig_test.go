@@ -172,7 +172,7 @@ func (r *rig) run() {
 
 func (r *rig) deleteAll() {
 	ctx := context.WithoutCancel(r.t.Context())
-	page, _, err := r.List(ctx, 1000, "")
+	page, _, err := r.List(ctx, nil, 1000, "")
 	if err != nil {
 		r.t.Errorf("list: %v", err)
 	}
@@ -194,7 +194,7 @@ func (r *rig) assertNothingLeft() {
 	if list, err := r.provider.List(ctx); err != nil || len(list) != 0 {
 		r.t.Errorf("provider's sandboxes left: %v, %v", list, err)
 	}
-	if page, _, err := r.List(ctx, 0, ""); err != nil || len(page) != 0 {
+	if page, _, err := r.List(ctx, nil, 0, ""); err != nil || len(page) != 0 {
 		r.t.Errorf("sandboxes left: %v, %v", page, err)
 	}
 }

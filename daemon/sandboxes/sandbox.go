@@ -20,6 +20,7 @@ type State string
 const (
 	Creating State = "CREATING"
 	Ready    State = "READY"
+	Paused   State = "PAUSED"
 	Stopping State = "STOPPING"
 	Stopped  State = "STOPPED"
 	Failed   State = "FAILED"
@@ -36,6 +37,8 @@ const (
 	StartFailed Reason = "START_FAILED"
 	Lost        Reason = Reason(providers.Lost)
 	Unreachable Reason = "UNREACHABLE"
+	Expired     Reason = "EXPIRED"
+	Idle        Reason = "IDLE"
 )
 
 // Sandbox is what clients may know of a sandbox.
@@ -52,7 +55,11 @@ type Sandbox struct {
 	Resources  providers.Limits  `json:"resources"`
 	Expose     bool              `json:"expose,omitempty"` // the runtime is reachable on a loopback port
 	CreateTime time.Time         `json:"create_time"`
-	Runtime    *Runtime          `json:"runtime,omitempty"` // nil until READY
+	// ExpireTime is when it is deleted; zero = never. IdleTimeout is how long it may go
+	// without a call; 0 = for ever.
+	ExpireTime  time.Time     `json:"expire_time,omitzero"`
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
+	Runtime     *Runtime      `json:"runtime,omitempty"` // nil until READY
 }
 
 // Runtime is what a sandbox's runtime told about itself; its texts are bounded, not trusted.
@@ -110,6 +117,10 @@ type CreateRequest struct {
 	// RuntimeURL is the runtime to join, for a provider that starts none. It may hold secrets.
 	RuntimeURL string
 	Expose     bool // make the runtime reachable on a loopback port
+	// One of ExpireTime and TTL, which counts from the request on; zero = never.
+	ExpireTime  time.Time     `json:",omitzero"`
+	TTL         time.Duration `json:",omitempty"`
+	IdleTimeout time.Duration `json:",omitempty"` // 0 = never
 }
 
 // Peer is who sits at the other end of the Unix socket.
@@ -138,4 +149,6 @@ type record struct {
 	RequestHash string  `json:"request_hash,omitempty"`
 	Nonce       string  `json:"nonce,omitempty"` // another for each sandbox, also of one id
 	Port        int     `json:"port,omitempty"`  // of an exposed runtime
+	// Active is when the last call ended, as far as it was written; see keepActive.
+	Active time.Time `json:"active,omitzero"`
 }

@@ -102,7 +102,7 @@ func TestListInOrderOfCreation(t *testing.T) {
 	var got []string
 	token := ""
 	for {
-		page, next, err := r.List(t.Context(), 2, token)
+		page, next, err := r.List(t.Context(), nil, 2, token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,9 +116,9 @@ func TestListInOrderOfCreation(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("list = %v, want %v", got, want)
 	}
-	_, _, err := r.List(t.Context(), 2, "rubbish!")
+	_, _, err := r.List(t.Context(), nil, 2, "rubbish!")
 	wantReason(t, err, errs.InvalidArgument, errs.InvalidField)
-	_, _, err = r.List(t.Context(), -1, "")
+	_, _, err = r.List(t.Context(), nil, -1, "")
 	wantReason(t, err, errs.InvalidArgument, errs.InvalidField)
 }
 
@@ -273,12 +273,12 @@ func TestR8_Adoption(t *testing.T) {
 		t.Errorf("pid = %d, want %d", got, pid)
 	}
 	await.True(t, func() bool { return r.state("died") == sandboxes.Failed && r.lostReason("died") != "" }, "FAILED")
-	page, _, err := r.List(t.Context(), 0, "")
+	page, _, err := r.List(t.Context(), nil, 0, "")
 	if err != nil || len(page) != 2 || page[0].ID != "kept" {
 		t.Errorf("list = %v, %v", page, err)
 	}
 	r.create(sandboxes.CreateRequest{ID: "later"})
-	if page, _, err = r.List(t.Context(), 0, ""); err != nil || len(page) != 3 || page[2].ID != "later" {
+	if page, _, err = r.List(t.Context(), nil, 0, ""); err != nil || len(page) != 3 || page[2].ID != "later" {
 		t.Errorf("list = %v, %v", page, err)
 	}
 }
@@ -312,7 +312,7 @@ func TestR9_HalfMade(t *testing.T) {
 	r.stop()
 	r.boot()
 	await.True(t, func() bool {
-		page, _, err := r.List(ctx, 0, "")
+		page, _, err := r.List(ctx, nil, 0, "")
 		if err != nil || len(page) != 1 || page[0].State != sandboxes.Failed {
 			return false
 		}
@@ -401,7 +401,7 @@ func TestParallelCreates(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if page, _, err := r.List(t.Context(), 0, ""); err != nil || len(page) != 8 {
+	if page, _, err := r.List(t.Context(), nil, 0, ""); err != nil || len(page) != 8 {
 		t.Errorf("list has %d, %v", len(page), err)
 	}
 }

@@ -102,6 +102,26 @@ func (s *Store) OpenCalls(ctx context.Context) ([]CallRow, error) {
 	return rows, nil
 }
 
+// LastCalls returns for each sandbox when its last call was accepted or ended, as far as
+// calls are kept.
+func (s *Store) LastCalls(ctx context.Context) (map[string]time.Time, error) {
+	rows, err := s.reads.QueryContext(ctx, "SELECT sandbox, max(max(accepted, coalesce(finished, 0))) FROM call GROUP BY sandbox")
+	if err != nil {
+		return nil, fmt.Errorf("list last calls: %w", s.translate(err))
+	}
+	defer func() { _ = rows.Close() }()
+	last := map[string]time.Time{}
+	for rows.Next() {
+		var sandbox string
+		var at int64
+		if err := rows.Scan(&sandbox, &at); err != nil {
+			return nil, s.translate(err)
+		}
+		last[sandbox] = time.Unix(0, at)
+	}
+	return last, s.translate(rows.Err())
+}
+
 // PruneCalls forgets calls that finished before a time, and returns how many.
 func (s *Store) PruneCalls(ctx context.Context, before time.Time) (int64, error) {
 	var n int64

@@ -31,6 +31,9 @@ type daemon struct {
 	remote func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
 	create func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
 	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
+	change func(context.Context, *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error)
+	prune  func(context.Context, *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error)
+	watch  func(*agentixv1.WatchSandboxesRequest, grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error
 	stream func(*agentixv1.StreamEventsRequest, grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error
 	pull   func(*agentixv1.PullImageRequest, grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error
 	export func(*agentixv1.ExportImageRequest, grpc.ServerStreamingServer[agentixv1.ExportImageResponse]) error
@@ -47,6 +50,18 @@ func (d *daemon) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRe
 
 func (d *daemon) ListSandboxes(ctx context.Context, r *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error) {
 	return d.list(ctx, r)
+}
+
+func (d *daemon) UpdateSandbox(ctx context.Context, r *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error) {
+	return d.change(ctx, r)
+}
+
+func (d *daemon) DeleteMatchingSandboxes(ctx context.Context, r *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error) {
+	return d.prune(ctx, r)
+}
+
+func (d *daemon) WatchSandboxes(r *agentixv1.WatchSandboxesRequest, s grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error {
+	return d.watch(r, s)
 }
 
 func (d *daemon) StreamEvents(r *agentixv1.StreamEventsRequest, s grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error {

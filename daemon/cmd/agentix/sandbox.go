@@ -16,10 +16,10 @@ func newSandbox(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "sandbox",
 		Aliases: []string{"sandboxes"},
-		Short:   "Create, list and remove sandboxes",
+		Short:   "Create, list, change and remove sandboxes",
 		Args:    cobra.NoArgs,
 	}
-	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxRemove(a))
+	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxRemove(a), newSandboxUpdate(a), newSandboxWatch(a))
 	return command
 }
 
@@ -31,6 +31,7 @@ type createFlags struct {
 	pids                                  int64
 	provider, runtimeURL                  string
 	expose                                bool
+	expiryFlags
 }
 
 func newSandboxCreate(a *app) *cobra.Command {
@@ -76,6 +77,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 	flags.StringVar(&f.provider, "provider", "", "what runs it (default: the daemon's); external joins the runtime at --runtime-url")
 	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
 	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
+	f.add(flags)
 	flags.StringVar(&f.requestID, "request-id", "", "the same id again returns the sandbox made by the first request")
 	return command
 }
@@ -105,6 +107,9 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 		sandbox.Resources = &agentixv1.Resources{Cpus: f.cpus, MemoryBytes: memory, Pids: f.pids}
 	}
 	sandbox.Provider, sandbox.ExposeRuntime = f.provider, f.expose
+	if err := f.set(sandbox); err != nil {
+		return nil, err
+	}
 	if f.runtimeURL != "" {
 		sandbox.Runtime = &agentixv1.Runtime{Url: f.runtimeURL}
 		if sandbox.Provider == "" {
@@ -146,7 +151,8 @@ func parseBytes(text string) (int64, error) {
 }
 
 func newSandboxList(a *app) *cobra.Command {
-	return &cobra.Command{
+	var filter string
+	command := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sandboxes in order of creation",
@@ -162,7 +168,7 @@ func newSandboxList(a *app) *cobra.Command {
 				writeln(table, "ID\tSTATE\tREASON\tIMAGE\tPROVIDER\tCREATED")
 			}
 			for token := ""; ; {
-				page, err := c.sandboxes.ListSandboxes(cmd.Context(), &agentixv1.ListSandboxesRequest{PageToken: token})
+				page, err := c.sandboxes.ListSandboxes(cmd.Context(), &agentixv1.ListSandboxesRequest{PageToken: token, Filter: filter})
 				if err != nil {
 					return fmt.Errorf("list sandboxes: %w", err)
 				}
@@ -189,7 +195,11 @@ func newSandboxList(a *app) *cobra.Command {
 			return table.Flush()
 		},
 	}
+	command.Flags().StringVar(&filter, "filter", "", filterHelp)
+	return command
 }
+
+const filterHelp = `only those that match, for example 'state = READY AND labels.team = "x"'`
 
 // enumText returns the name of an enum value without its prefix; "-" for the unspecified one.
 func enumText(name, prefix string) string {
@@ -200,18 +210,27 @@ func enumText(name, prefix string) string {
 }
 
 func newSandboxRemove(a *app) *cobra.Command {
-	var allowMissing bool
+	var allowMissing, dryRun bool
+	var filter string
 	command := &cobra.Command{
-		Use:     "rm SANDBOX...",
+		Use:     "rm SANDBOX... | rm --filter FILTER",
 		Aliases: []string{"delete"},
 		Short:   "Remove sandboxes and all that they had on the host",
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch byFilter := cmd.Flags().Changed("filter"); {
+			case byFilter == (len(args) > 0):
+				return fmt.Errorf("name sandboxes, or select them by --filter")
+			case dryRun && !byFilter:
+				return fmt.Errorf("--dry-run goes with --filter")
+			}
 			c, err := a.connect()
 			if err != nil {
 				return err
 			}
 			defer c.close()
+			if len(args) == 0 {
+				return removeMatching(cmd, a, c, &agentixv1.DeleteMatchingSandboxesRequest{Filter: filter, DryRun: dryRun})
+			}
 			for _, id := range args {
 				request := &agentixv1.DeleteSandboxRequest{Name: sandboxName(id), AllowMissing: allowMissing}
 				if _, err := c.sandboxes.DeleteSandbox(cmd.Context(), request); err != nil {
@@ -222,5 +241,7 @@ func newSandboxRemove(a *app) *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&allowMissing, "allow-missing", false, "a sandbox that does not exist is no error")
+	command.Flags().StringVar(&filter, "filter", "", `all that match, for example 'labels.team = "x"'; '*' is everything`)
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "with --filter: print what would be removed")
 	return command
 }

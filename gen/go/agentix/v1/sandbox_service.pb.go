@@ -10,7 +10,9 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	emptypb "google.golang.org/protobuf/types/known/emptypb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -40,6 +42,8 @@ const (
 	SandboxState_SANDBOX_STATE_STOPPED SandboxState = 4
 	// Ended otherwise; `reason` and `message` tell why.
 	SandboxState_SANDBOX_STATE_FAILED SandboxState = 5
+	// Frozen: its processes stand still and no call is taken until it is resumed.
+	SandboxState_SANDBOX_STATE_PAUSED SandboxState = 6
 )
 
 // Enum value maps for SandboxState.
@@ -51,6 +55,7 @@ var (
 		3: "SANDBOX_STATE_STOPPING",
 		4: "SANDBOX_STATE_STOPPED",
 		5: "SANDBOX_STATE_FAILED",
+		6: "SANDBOX_STATE_PAUSED",
 	}
 	SandboxState_value = map[string]int32{
 		"SANDBOX_STATE_UNSPECIFIED": 0,
@@ -59,6 +64,7 @@ var (
 		"SANDBOX_STATE_STOPPING":    3,
 		"SANDBOX_STATE_STOPPED":     4,
 		"SANDBOX_STATE_FAILED":      5,
+		"SANDBOX_STATE_PAUSED":      6,
 	}
 )
 
@@ -109,6 +115,10 @@ const (
 	SandboxReason_SANDBOX_REASON_LOST SandboxReason = 6
 	// Its runtime did not answer for a minute; its processes were ended.
 	SandboxReason_SANDBOX_REASON_UNREACHABLE SandboxReason = 7
+	// Its `expire_time` came.
+	SandboxReason_SANDBOX_REASON_EXPIRED SandboxReason = 8
+	// No call came for `idle_timeout`.
+	SandboxReason_SANDBOX_REASON_IDLE SandboxReason = 9
 )
 
 // Enum value maps for SandboxReason.
@@ -122,6 +132,8 @@ var (
 		5: "SANDBOX_REASON_OOM_KILLED",
 		6: "SANDBOX_REASON_LOST",
 		7: "SANDBOX_REASON_UNREACHABLE",
+		8: "SANDBOX_REASON_EXPIRED",
+		9: "SANDBOX_REASON_IDLE",
 	}
 	SandboxReason_value = map[string]int32{
 		"SANDBOX_REASON_UNSPECIFIED":  0,
@@ -132,6 +144,8 @@ var (
 		"SANDBOX_REASON_OOM_KILLED":   5,
 		"SANDBOX_REASON_LOST":         6,
 		"SANDBOX_REASON_UNREACHABLE":  7,
+		"SANDBOX_REASON_EXPIRED":      8,
+		"SANDBOX_REASON_IDLE":         9,
 	}
 )
 
@@ -162,10 +176,68 @@ func (SandboxReason) EnumDescriptor() ([]byte, []int) {
 	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{1}
 }
 
+// SandboxChangeType is what happened to a sandbox.
+type SandboxChangeType int32
+
+const (
+	// Never sent.
+	SandboxChangeType_SANDBOX_CHANGE_TYPE_UNSPECIFIED SandboxChangeType = 0
+	// It is there, or the filter selects it now.
+	SandboxChangeType_SANDBOX_CHANGE_TYPE_ADDED SandboxChangeType = 1
+	// It is another than it was.
+	SandboxChangeType_SANDBOX_CHANGE_TYPE_CHANGED SandboxChangeType = 2
+	// It is gone, or the filter does not select it any more.
+	SandboxChangeType_SANDBOX_CHANGE_TYPE_REMOVED SandboxChangeType = 3
+)
+
+// Enum value maps for SandboxChangeType.
+var (
+	SandboxChangeType_name = map[int32]string{
+		0: "SANDBOX_CHANGE_TYPE_UNSPECIFIED",
+		1: "SANDBOX_CHANGE_TYPE_ADDED",
+		2: "SANDBOX_CHANGE_TYPE_CHANGED",
+		3: "SANDBOX_CHANGE_TYPE_REMOVED",
+	}
+	SandboxChangeType_value = map[string]int32{
+		"SANDBOX_CHANGE_TYPE_UNSPECIFIED": 0,
+		"SANDBOX_CHANGE_TYPE_ADDED":       1,
+		"SANDBOX_CHANGE_TYPE_CHANGED":     2,
+		"SANDBOX_CHANGE_TYPE_REMOVED":     3,
+	}
+)
+
+func (x SandboxChangeType) Enum() *SandboxChangeType {
+	p := new(SandboxChangeType)
+	*p = x
+	return p
+}
+
+func (x SandboxChangeType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxChangeType) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentix_v1_sandbox_service_proto_enumTypes[2].Descriptor()
+}
+
+func (SandboxChangeType) Type() protoreflect.EnumType {
+	return &file_agentix_v1_sandbox_service_proto_enumTypes[2]
+}
+
+func (x SandboxChangeType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxChangeType.Descriptor instead.
+func (SandboxChangeType) EnumDescriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{2}
+}
+
 // Sandbox is one sandbox.
 type Sandbox struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`.
+	// Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`. Not read on
+	// create, which has `sandbox_id`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Where the sandbox is in its life.
 	State SandboxState `protobuf:"varint,2,opt,name=state,proto3,enum=agentix.v1.SandboxState" json:"state,omitempty"`
@@ -198,7 +270,22 @@ type Sandbox struct {
 	// Workers: Python processes that run calls side by side, at most 64; 0 = 1. A call goes to
 	// the worker with the fewest calls. Each has its own memory: what a module keeps in its
 	// variables is seen by the calls of one worker only.
-	Workers       int32 `protobuf:"varint,14,opt,name=workers,proto3" json:"workers,omitempty"`
+	Workers int32 `protobuf:"varint,14,opt,name=workers,proto3" json:"workers,omitempty"`
+	// When the sandbox is deleted, whatever it does then: calls in flight end with `SandboxLost`
+	// and cause `EXPIRED`. Unset = never. On create the time must be in the future. A sandbox
+	// that FAILED is deleted then, too; the time goes on while it is paused.
+	//
+	// Types that are valid to be assigned to Expiration:
+	//
+	//	*Sandbox_ExpireTime
+	//	*Sandbox_Ttl
+	Expiration isSandbox_Expiration `protobuf_oneof:"expiration"`
+	// The sandbox is deleted (reason `IDLE`) after this long without a call; 0 or unset = never,
+	// at least 1 s, at most 10 years. Only calls that were accepted count, from their beginning to their
+	// end; looking at the sandbox, its events or its files does not. The time stands still
+	// while it is paused. It is kept over restarts of the daemon, but nothing idles out within
+	// the first minute of one.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,6 +417,59 @@ func (x *Sandbox) GetWorkers() int32 {
 	}
 	return 0
 }
+
+func (x *Sandbox) GetExpiration() isSandbox_Expiration {
+	if x != nil {
+		return x.Expiration
+	}
+	return nil
+}
+
+func (x *Sandbox) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Expiration.(*Sandbox_ExpireTime); ok {
+			return x.ExpireTime
+		}
+	}
+	return nil
+}
+
+func (x *Sandbox) GetTtl() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Expiration.(*Sandbox_Ttl); ok {
+			return x.Ttl
+		}
+	}
+	return nil
+}
+
+func (x *Sandbox) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+type isSandbox_Expiration interface {
+	isSandbox_Expiration()
+}
+
+type Sandbox_ExpireTime struct {
+	// The time itself; what is shown is always this one. An update sets exactly this time, also
+	// an earlier one; one that is over deletes the sandbox at once.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=expire_time,json=expireTime,proto3,oneof"`
+}
+
+type Sandbox_Ttl struct {
+	// From now on, at least 1 s, at most 10 years. On create, from the request on. An update by
+	// `ttl` is a renewal and never shortens: of now + ttl and the time that is set the later
+	// one counts. To end a sandbox earlier, set `expire_time`.
+	Ttl *durationpb.Duration `protobuf:"bytes,19,opt,name=ttl,proto3,oneof"`
+}
+
+func (*Sandbox_ExpireTime) isSandbox_Expiration() {}
+
+func (*Sandbox_Ttl) isSandbox_Expiration() {}
 
 // Resources are limits of one sandbox.
 type Resources struct {
@@ -587,8 +727,16 @@ type ListSandboxesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most this many; 0 = 100, more than 1000 counts as 1000.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty = first page.
-	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// `next_page_token` of the page before, of a list with the same filter; empty = first page.
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Which sandboxes: comparisons in the form of AIP-160, at most 2048 bytes; empty or `*` = all.
+	// `state = READY AND labels.team = "x"`. Fields: `name` (or the id alone), `state`, `reason`,
+	// `image`, `project`, `provider`, `template`, `labels.KEY` with `=` and `!=`; `labels:KEY` (there
+	// is such a label); `create_time` and `expire_time` with `=`, `!=`, `<`, `<=`, `>`, `>=` and
+	// RFC 3339 times. `AND`, `OR` (binds tighter than `AND`), `NOT` or `-`, parentheses. Text with
+	// other characters than letters, digits and `._/:@+-` stands in quotes. A field that a sandbox
+	// does not have makes every comparison false but `!=`. Wildcards and functions are refused.
+	Filter        string `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -633,6 +781,13 @@ func (x *ListSandboxesRequest) GetPageSize() int32 {
 func (x *ListSandboxesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
 	}
 	return ""
 }
@@ -692,6 +847,384 @@ func (x *ListSandboxesResponse) GetNextPageToken() string {
 	return ""
 }
 
+// UpdateSandboxRequest changes a sandbox.
+type UpdateSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox by its `name`, with the new values.
+	Sandbox *Sandbox `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// What to change: `labels` (all of them), `labels.KEY` (that one; removed if the sandbox has
+	// no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`. Any other field is
+	// refused. Empty = those of these fields that are set; over REST, those in the body.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSandboxRequest) Reset() {
+	*x = UpdateSandboxRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSandboxRequest) ProtoMessage() {}
+
+func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpdateSandboxRequest) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *UpdateSandboxRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+// DeleteMatchingSandboxesRequest selects the sandboxes to delete.
+type DeleteMatchingSandboxesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListSandboxes; `*` = all.
+	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// True: nothing is deleted, the answer tells what would be.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteMatchingSandboxesRequest) Reset() {
+	*x = DeleteMatchingSandboxesRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteMatchingSandboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteMatchingSandboxesRequest) ProtoMessage() {}
+
+func (x *DeleteMatchingSandboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteMatchingSandboxesRequest.ProtoReflect.Descriptor instead.
+func (*DeleteMatchingSandboxesRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteMatchingSandboxesRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *DeleteMatchingSandboxesRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// DeleteMatchingSandboxesResponse tells what was selected.
+type DeleteMatchingSandboxesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of the sandboxes that are deleted now, or would be, in order of creation.
+	Sandboxes []string `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// Those that could not be deleted; the daemon goes on trying.
+	Failures      []*DeletionFailure `protobuf:"bytes,2,rep,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteMatchingSandboxesResponse) Reset() {
+	*x = DeleteMatchingSandboxesResponse{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteMatchingSandboxesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteMatchingSandboxesResponse) ProtoMessage() {}
+
+func (x *DeleteMatchingSandboxesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteMatchingSandboxesResponse.ProtoReflect.Descriptor instead.
+func (*DeleteMatchingSandboxesResponse) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DeleteMatchingSandboxesResponse) GetSandboxes() []string {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *DeleteMatchingSandboxesResponse) GetFailures() []*DeletionFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+// DeletionFailure tells why a sandbox was not deleted.
+type DeletionFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{id}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// One sentence for people.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletionFailure) Reset() {
+	*x = DeletionFailure{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletionFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletionFailure) ProtoMessage() {}
+
+func (x *DeletionFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletionFailure.ProtoReflect.Descriptor instead.
+func (*DeletionFailure) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DeletionFailure) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeletionFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// WatchSandboxesRequest selects the sandboxes to watch.
+type WatchSandboxesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListSandboxes; empty = all.
+	Filter        string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchSandboxesRequest) Reset() {
+	*x = WatchSandboxesRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchSandboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchSandboxesRequest) ProtoMessage() {}
+
+func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
+func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WatchSandboxesRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+// WatchSandboxesResponse holds changes in their order. One without changes is a heartbeat.
+type WatchSandboxesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The changes.
+	Changes []*SandboxChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	// True once: what was there at the beginning has been sent.
+	Current       bool `protobuf:"varint,2,opt,name=current,proto3" json:"current,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchSandboxesResponse) Reset() {
+	*x = WatchSandboxesResponse{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchSandboxesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchSandboxesResponse) ProtoMessage() {}
+
+func (x *WatchSandboxesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchSandboxesResponse.ProtoReflect.Descriptor instead.
+func (*WatchSandboxesResponse) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchSandboxesResponse) GetChanges() []*SandboxChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *WatchSandboxesResponse) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
+// SandboxChange is one change.
+type SandboxChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What happened.
+	Type SandboxChangeType `protobuf:"varint,1,opt,name=type,proto3,enum=agentix.v1.SandboxChangeType" json:"type,omitempty"`
+	// The sandbox as it is now; a removed one as it was last.
+	Sandbox       *Sandbox `protobuf:"bytes,2,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxChange) Reset() {
+	*x = SandboxChange{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxChange) ProtoMessage() {}
+
+func (x *SandboxChange) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxChange.ProtoReflect.Descriptor instead.
+func (*SandboxChange) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SandboxChange) GetType() SandboxChangeType {
+	if x != nil {
+		return x.Type
+	}
+	return SandboxChangeType_SANDBOX_CHANGE_TYPE_UNSPECIFIED
+}
+
+func (x *SandboxChange) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
 // DeleteSandboxRequest names the sandbox to delete.
 type DeleteSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -705,7 +1238,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +1250,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +1263,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{7}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteSandboxRequest) GetName() string {
@@ -752,9 +1285,9 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\x05\n" +
-	"\aSandbox\x12\x18\n" +
-	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x03R\x04name\x124\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfc\x06\n" +
+	"\aSandbox\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x19.agentix.v1.SandboxReasonB\x04\xe2A\x01\x03R\x06reason\x12\x1e\n" +
 	"\amessage\x18\x04 \x01(\tB\x04\xe2A\x01\x03R\amessage\x12\x14\n" +
@@ -769,13 +1302,19 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"createTime\x12-\n" +
 	"\aruntime\x18\f \x01(\v2\x13.agentix.v1.RuntimeR\aruntime\x12%\n" +
 	"\x0eexpose_runtime\x18\r \x01(\bR\rexposeRuntime\x12\x18\n" +
-	"\aworkers\x18\x0e \x01(\x05R\aworkers\x1a9\n" +
+	"\aworkers\x18\x0e \x01(\x05R\aworkers\x12=\n" +
+	"\vexpire_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
+	"expireTime\x123\n" +
+	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\x04\xe2A\x01\x04H\x00R\x03ttl\x12<\n" +
+	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"V\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
+	"\n" +
+	"expiration\"V\n" +
 	"\tResources\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\x01R\x04cpus\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x12\n" +
@@ -792,24 +1331,47 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\"-\n" +
 	"\x11GetSandboxRequest\x12\x18\n" +
-	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"R\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"j\n" +
 	"\x14ListSandboxesRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\"r\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06filter\x18\x03 \x01(\tR\x06filter\"r\n" +
 	"\x15ListSandboxesResponse\x121\n" +
 	"\tsandboxes\x18\x01 \x03(\v2\x13.agentix.v1.SandboxR\tsandboxes\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x88\x01\n" +
+	"\x14UpdateSandboxRequest\x123\n" +
+	"\asandbox\x18\x01 \x01(\v2\x13.agentix.v1.SandboxB\x04\xe2A\x01\x02R\asandbox\x12;\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
+	"updateMask\"W\n" +
+	"\x1eDeleteMatchingSandboxesRequest\x12\x1c\n" +
+	"\x06filter\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x06filter\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"x\n" +
+	"\x1fDeleteMatchingSandboxesResponse\x12\x1c\n" +
+	"\tsandboxes\x18\x01 \x03(\tR\tsandboxes\x127\n" +
+	"\bfailures\x18\x02 \x03(\v2\x1b.agentix.v1.DeletionFailureR\bfailures\"?\n" +
+	"\x0fDeletionFailure\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"/\n" +
+	"\x15WatchSandboxesRequest\x12\x16\n" +
+	"\x06filter\x18\x01 \x01(\tR\x06filter\"g\n" +
+	"\x16WatchSandboxesResponse\x123\n" +
+	"\achanges\x18\x01 \x03(\v2\x19.agentix.v1.SandboxChangeR\achanges\x12\x18\n" +
+	"\acurrent\x18\x02 \x01(\bR\acurrent\"q\n" +
+	"\rSandboxChange\x121\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x1d.agentix.v1.SandboxChangeTypeR\x04type\x12-\n" +
+	"\asandbox\x18\x02 \x01(\v2\x13.agentix.v1.SandboxR\asandbox\"U\n" +
 	"\x14DeleteSandboxRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12#\n" +
-	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*\xb3\x01\n" +
+	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*\xcd\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_STATE_CREATING\x10\x01\x12\x17\n" +
 	"\x13SANDBOX_STATE_READY\x10\x02\x12\x1a\n" +
 	"\x16SANDBOX_STATE_STOPPING\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x18\n" +
-	"\x14SANDBOX_STATE_FAILED\x10\x05*\xfa\x01\n" +
+	"\x14SANDBOX_STATE_FAILED\x10\x05\x12\x18\n" +
+	"\x14SANDBOX_STATE_PAUSED\x10\x06*\xaf\x02\n" +
 	"\rSandboxReason\x12\x1e\n" +
 	"\x1aSANDBOX_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_REASON_DELETED\x10\x01\x12\x1f\n" +
@@ -818,13 +1380,23 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x15SANDBOX_REASON_KILLED\x10\x04\x12\x1d\n" +
 	"\x19SANDBOX_REASON_OOM_KILLED\x10\x05\x12\x17\n" +
 	"\x13SANDBOX_REASON_LOST\x10\x06\x12\x1e\n" +
-	"\x1aSANDBOX_REASON_UNREACHABLE\x10\a2\xb2\x03\n" +
+	"\x1aSANDBOX_REASON_UNREACHABLE\x10\a\x12\x1a\n" +
+	"\x16SANDBOX_REASON_EXPIRED\x10\b\x12\x17\n" +
+	"\x13SANDBOX_REASON_IDLE\x10\t*\x99\x01\n" +
+	"\x11SandboxChangeType\x12#\n" +
+	"\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n" +
+	"\x1bSANDBOX_CHANGE_TYPE_CHANGED\x10\x02\x12\x1f\n" +
+	"\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x032\xc1\x06\n" +
 	"\x0eSandboxService\x12f\n" +
 	"\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18:\asandbox\"\r/v1/sandboxes\x12`\n" +
 	"\n" +
 	"GetSandbox\x12\x1d.agentix.v1.GetSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/{name=sandboxes/*}\x12k\n" +
-	"\rListSandboxes\x12 .agentix.v1.ListSandboxesRequest\x1a!.agentix.v1.ListSandboxesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/sandboxes\x12i\n" +
-	"\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\rListSandboxes\x12 .agentix.v1.ListSandboxesRequest\x1a!.agentix.v1.ListSandboxesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/sandboxes\x12w\n" +
+	"\rUpdateSandbox\x12 .agentix.v1.UpdateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"/\x82\xd3\xe4\x93\x02):\asandbox2\x1e/v1/{sandbox.name=sandboxes/*}\x12i\n" +
+	"\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}\x12\x9b\x01\n" +
+	"\x17DeleteMatchingSandboxes\x12*.agentix.v1.DeleteMatchingSandboxesRequest\x1a+.agentix.v1.DeleteMatchingSandboxesResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/sandboxes:deleteMatching\x12v\n" +
+	"\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_sandbox_service_proto_rawDescOnce sync.Once
@@ -838,47 +1410,72 @@ func file_agentix_v1_sandbox_service_proto_rawDescGZIP() []byte {
 	return file_agentix_v1_sandbox_service_proto_rawDescData
 }
 
-var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_agentix_v1_sandbox_service_proto_goTypes = []any{
-	(SandboxState)(0),             // 0: agentix.v1.SandboxState
-	(SandboxReason)(0),            // 1: agentix.v1.SandboxReason
-	(*Sandbox)(nil),               // 2: agentix.v1.Sandbox
-	(*Resources)(nil),             // 3: agentix.v1.Resources
-	(*Runtime)(nil),               // 4: agentix.v1.Runtime
-	(*CreateSandboxRequest)(nil),  // 5: agentix.v1.CreateSandboxRequest
-	(*GetSandboxRequest)(nil),     // 6: agentix.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),  // 7: agentix.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil), // 8: agentix.v1.ListSandboxesResponse
-	(*DeleteSandboxRequest)(nil),  // 9: agentix.v1.DeleteSandboxRequest
-	nil,                           // 10: agentix.v1.Sandbox.LabelsEntry
-	nil,                           // 11: agentix.v1.Sandbox.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 13: google.protobuf.Empty
+	(SandboxState)(0),                       // 0: agentix.v1.SandboxState
+	(SandboxReason)(0),                      // 1: agentix.v1.SandboxReason
+	(SandboxChangeType)(0),                  // 2: agentix.v1.SandboxChangeType
+	(*Sandbox)(nil),                         // 3: agentix.v1.Sandbox
+	(*Resources)(nil),                       // 4: agentix.v1.Resources
+	(*Runtime)(nil),                         // 5: agentix.v1.Runtime
+	(*CreateSandboxRequest)(nil),            // 6: agentix.v1.CreateSandboxRequest
+	(*GetSandboxRequest)(nil),               // 7: agentix.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),            // 8: agentix.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),           // 9: agentix.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),            // 10: agentix.v1.UpdateSandboxRequest
+	(*DeleteMatchingSandboxesRequest)(nil),  // 11: agentix.v1.DeleteMatchingSandboxesRequest
+	(*DeleteMatchingSandboxesResponse)(nil), // 12: agentix.v1.DeleteMatchingSandboxesResponse
+	(*DeletionFailure)(nil),                 // 13: agentix.v1.DeletionFailure
+	(*WatchSandboxesRequest)(nil),           // 14: agentix.v1.WatchSandboxesRequest
+	(*WatchSandboxesResponse)(nil),          // 15: agentix.v1.WatchSandboxesResponse
+	(*SandboxChange)(nil),                   // 16: agentix.v1.SandboxChange
+	(*DeleteSandboxRequest)(nil),            // 17: agentix.v1.DeleteSandboxRequest
+	nil,                                     // 18: agentix.v1.Sandbox.LabelsEntry
+	nil,                                     // 19: agentix.v1.Sandbox.EnvEntry
+	(*timestamppb.Timestamp)(nil),           // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 21: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),           // 22: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),                   // 23: google.protobuf.Empty
 }
 var file_agentix_v1_sandbox_service_proto_depIdxs = []int32{
 	0,  // 0: agentix.v1.Sandbox.state:type_name -> agentix.v1.SandboxState
 	1,  // 1: agentix.v1.Sandbox.reason:type_name -> agentix.v1.SandboxReason
-	10, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
-	11, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
-	3,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
-	12, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	4,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
-	2,  // 7: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
-	2,  // 8: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
-	5,  // 9: agentix.v1.SandboxService.CreateSandbox:input_type -> agentix.v1.CreateSandboxRequest
-	6,  // 10: agentix.v1.SandboxService.GetSandbox:input_type -> agentix.v1.GetSandboxRequest
-	7,  // 11: agentix.v1.SandboxService.ListSandboxes:input_type -> agentix.v1.ListSandboxesRequest
-	9,  // 12: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
-	2,  // 13: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
-	2,  // 14: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
-	8,  // 15: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
-	13, // 16: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	18, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
+	19, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
+	4,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
+	20, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	5,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
+	20, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
+	21, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	21, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	3,  // 10: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
+	3,  // 11: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
+	3,  // 12: agentix.v1.UpdateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
+	22, // 13: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
+	13, // 14: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
+	16, // 15: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
+	2,  // 16: agentix.v1.SandboxChange.type:type_name -> agentix.v1.SandboxChangeType
+	3,  // 17: agentix.v1.SandboxChange.sandbox:type_name -> agentix.v1.Sandbox
+	6,  // 18: agentix.v1.SandboxService.CreateSandbox:input_type -> agentix.v1.CreateSandboxRequest
+	7,  // 19: agentix.v1.SandboxService.GetSandbox:input_type -> agentix.v1.GetSandboxRequest
+	8,  // 20: agentix.v1.SandboxService.ListSandboxes:input_type -> agentix.v1.ListSandboxesRequest
+	10, // 21: agentix.v1.SandboxService.UpdateSandbox:input_type -> agentix.v1.UpdateSandboxRequest
+	17, // 22: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
+	11, // 23: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
+	14, // 24: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
+	3,  // 25: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
+	3,  // 26: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
+	9,  // 27: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
+	3,  // 28: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
+	23, // 29: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
+	12, // 30: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
+	15, // 31: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
+	25, // [25:32] is the sub-list for method output_type
+	18, // [18:25] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_agentix_v1_sandbox_service_proto_init() }
@@ -886,13 +1483,17 @@ func file_agentix_v1_sandbox_service_proto_init() {
 	if File_agentix_v1_sandbox_service_proto != nil {
 		return
 	}
+	file_agentix_v1_sandbox_service_proto_msgTypes[0].OneofWrappers = []any{
+		(*Sandbox_ExpireTime)(nil),
+		(*Sandbox_Ttl)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_sandbox_service_proto_rawDesc), len(file_agentix_v1_sandbox_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   10,
+			NumEnums:      3,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,10 +20,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SandboxService_CreateSandbox_FullMethodName = "/agentix.v1.SandboxService/CreateSandbox"
-	SandboxService_GetSandbox_FullMethodName    = "/agentix.v1.SandboxService/GetSandbox"
-	SandboxService_ListSandboxes_FullMethodName = "/agentix.v1.SandboxService/ListSandboxes"
-	SandboxService_DeleteSandbox_FullMethodName = "/agentix.v1.SandboxService/DeleteSandbox"
+	SandboxService_CreateSandbox_FullMethodName           = "/agentix.v1.SandboxService/CreateSandbox"
+	SandboxService_GetSandbox_FullMethodName              = "/agentix.v1.SandboxService/GetSandbox"
+	SandboxService_ListSandboxes_FullMethodName           = "/agentix.v1.SandboxService/ListSandboxes"
+	SandboxService_UpdateSandbox_FullMethodName           = "/agentix.v1.SandboxService/UpdateSandbox"
+	SandboxService_DeleteSandbox_FullMethodName           = "/agentix.v1.SandboxService/DeleteSandbox"
+	SandboxService_DeleteMatchingSandboxes_FullMethodName = "/agentix.v1.SandboxService/DeleteMatchingSandboxes"
+	SandboxService_WatchSandboxes_FullMethodName          = "/agentix.v1.SandboxService/WatchSandboxes"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -42,12 +45,31 @@ type SandboxServiceClient interface {
 	// GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// ListSandboxes returns sandboxes in order of creation.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
+	// UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+	// FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
+	UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// DeleteSandbox ends every process of the sandbox and removes all that it had on
 	// the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 	//
 	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
 	DeleteSandbox(ctx context.Context, in *DeleteSandboxRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+	// returns once all are gone. It goes on when the caller leaves.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+	DeleteMatchingSandboxes(ctx context.Context, in *DeleteMatchingSandboxesRequest, opts ...grpc.CallOption) (*DeleteMatchingSandboxesResponse, error)
+	// WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+	// the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+	// between; that a sandbox was removed, and that another came under its name, is never left out.
+	// Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
+	WatchSandboxes(ctx context.Context, in *WatchSandboxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSandboxesResponse], error)
 }
 
 type sandboxServiceClient struct {
@@ -88,6 +110,16 @@ func (c *sandboxServiceClient) ListSandboxes(ctx context.Context, in *ListSandbo
 	return out, nil
 }
 
+func (c *sandboxServiceClient) UpdateSandbox(ctx context.Context, in *UpdateSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Sandbox)
+	err := c.cc.Invoke(ctx, SandboxService_UpdateSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) DeleteSandbox(ctx context.Context, in *DeleteSandboxRequest, opts ...grpc.CallOption) (*emptypb.Empty, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(emptypb.Empty)
@@ -97,6 +129,35 @@ func (c *sandboxServiceClient) DeleteSandbox(ctx context.Context, in *DeleteSand
 	}
 	return out, nil
 }
+
+func (c *sandboxServiceClient) DeleteMatchingSandboxes(ctx context.Context, in *DeleteMatchingSandboxesRequest, opts ...grpc.CallOption) (*DeleteMatchingSandboxesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteMatchingSandboxesResponse)
+	err := c.cc.Invoke(ctx, SandboxService_DeleteMatchingSandboxes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) WatchSandboxes(ctx context.Context, in *WatchSandboxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSandboxesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[0], SandboxService_WatchSandboxes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchSandboxesRequest, WatchSandboxesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_WatchSandboxesClient = grpc.ServerStreamingClient[WatchSandboxesResponse]
 
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
@@ -114,12 +175,31 @@ type SandboxServiceServer interface {
 	// GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
 	GetSandbox(context.Context, *GetSandboxRequest) (*Sandbox, error)
 	// ListSandboxes returns sandboxes in order of creation.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
+	// UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+	// FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
+	UpdateSandbox(context.Context, *UpdateSandboxRequest) (*Sandbox, error)
 	// DeleteSandbox ends every process of the sandbox and removes all that it had on
 	// the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 	//
 	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
 	DeleteSandbox(context.Context, *DeleteSandboxRequest) (*emptypb.Empty, error)
+	// DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+	// returns once all are gone. It goes on when the caller leaves.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+	DeleteMatchingSandboxes(context.Context, *DeleteMatchingSandboxesRequest) (*DeleteMatchingSandboxesResponse, error)
+	// WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+	// the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+	// between; that a sandbox was removed, and that another came under its name, is never left out.
+	// Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
+	WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[WatchSandboxesResponse]) error
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -139,8 +219,17 @@ func (UnimplementedSandboxServiceServer) GetSandbox(context.Context, *GetSandbox
 func (UnimplementedSandboxServiceServer) ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSandboxes not implemented")
 }
+func (UnimplementedSandboxServiceServer) UpdateSandbox(context.Context, *UpdateSandboxRequest) (*Sandbox, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSandbox not implemented")
+}
 func (UnimplementedSandboxServiceServer) DeleteSandbox(context.Context, *DeleteSandboxRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) DeleteMatchingSandboxes(context.Context, *DeleteMatchingSandboxesRequest) (*DeleteMatchingSandboxesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteMatchingSandboxes not implemented")
+}
+func (UnimplementedSandboxServiceServer) WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[WatchSandboxesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchSandboxes not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -217,6 +306,24 @@ func _SandboxService_ListSandboxes_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_UpdateSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).UpdateSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_UpdateSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).UpdateSandbox(ctx, req.(*UpdateSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_DeleteSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteSandboxRequest)
 	if err := dec(in); err != nil {
@@ -234,6 +341,35 @@ func _SandboxService_DeleteSandbox_Handler(srv interface{}, ctx context.Context,
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _SandboxService_DeleteMatchingSandboxes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteMatchingSandboxesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).DeleteMatchingSandboxes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_DeleteMatchingSandboxes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).DeleteMatchingSandboxes(ctx, req.(*DeleteMatchingSandboxesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_WatchSandboxes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchSandboxesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).WatchSandboxes(m, &grpc.GenericServerStream[WatchSandboxesRequest, WatchSandboxesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_WatchSandboxesServer = grpc.ServerStreamingServer[WatchSandboxesResponse]
 
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
@@ -255,10 +391,24 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SandboxService_ListSandboxes_Handler,
 		},
 		{
+			MethodName: "UpdateSandbox",
+			Handler:    _SandboxService_UpdateSandbox_Handler,
+		},
+		{
 			MethodName: "DeleteSandbox",
 			Handler:    _SandboxService_DeleteSandbox_Handler,
 		},
+		{
+			MethodName: "DeleteMatchingSandboxes",
+			Handler:    _SandboxService_DeleteMatchingSandboxes_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchSandboxes",
+			Handler:       _SandboxService_WatchSandboxes_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "agentix/v1/sandbox_service.proto",
 }

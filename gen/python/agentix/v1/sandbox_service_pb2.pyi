@@ -5,6 +5,8 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -38,6 +40,8 @@ class _SandboxStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SandboxS
     """Ended as intended."""
     SANDBOX_STATE_FAILED: _SandboxState.ValueType  # 5
     """Ended otherwise; `reason` and `message` tell why."""
+    SANDBOX_STATE_PAUSED: _SandboxState.ValueType  # 6
+    """Frozen: its processes stand still and no call is taken until it is resumed."""
 
 class SandboxState(_SandboxState, metaclass=_SandboxStateEnumTypeWrapper):
     """SandboxState is where a sandbox is in its life."""
@@ -54,6 +58,8 @@ SANDBOX_STATE_STOPPED: SandboxState.ValueType  # 4
 """Ended as intended."""
 SANDBOX_STATE_FAILED: SandboxState.ValueType  # 5
 """Ended otherwise; `reason` and `message` tell why."""
+SANDBOX_STATE_PAUSED: SandboxState.ValueType  # 6
+"""Frozen: its processes stand still and no call is taken until it is resumed."""
 Global___SandboxState: _TypeAlias = SandboxState  # noqa: Y015
 
 class _SandboxReason:
@@ -78,6 +84,10 @@ class _SandboxReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sandbox
     """The provider no longer knows it."""
     SANDBOX_REASON_UNREACHABLE: _SandboxReason.ValueType  # 7
     """Its runtime did not answer for a minute; its processes were ended."""
+    SANDBOX_REASON_EXPIRED: _SandboxReason.ValueType  # 8
+    """Its `expire_time` came."""
+    SANDBOX_REASON_IDLE: _SandboxReason.ValueType  # 9
+    """No call came for `idle_timeout`."""
 
 class SandboxReason(_SandboxReason, metaclass=_SandboxReasonEnumTypeWrapper):
     """SandboxReason is why a sandbox is in its state."""
@@ -98,7 +108,39 @@ SANDBOX_REASON_LOST: SandboxReason.ValueType  # 6
 """The provider no longer knows it."""
 SANDBOX_REASON_UNREACHABLE: SandboxReason.ValueType  # 7
 """Its runtime did not answer for a minute; its processes were ended."""
+SANDBOX_REASON_EXPIRED: SandboxReason.ValueType  # 8
+"""Its `expire_time` came."""
+SANDBOX_REASON_IDLE: SandboxReason.ValueType  # 9
+"""No call came for `idle_timeout`."""
 Global___SandboxReason: _TypeAlias = SandboxReason  # noqa: Y015
+
+class _SandboxChangeType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SandboxChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SandboxChangeType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SANDBOX_CHANGE_TYPE_UNSPECIFIED: _SandboxChangeType.ValueType  # 0
+    """Never sent."""
+    SANDBOX_CHANGE_TYPE_ADDED: _SandboxChangeType.ValueType  # 1
+    """It is there, or the filter selects it now."""
+    SANDBOX_CHANGE_TYPE_CHANGED: _SandboxChangeType.ValueType  # 2
+    """It is another than it was."""
+    SANDBOX_CHANGE_TYPE_REMOVED: _SandboxChangeType.ValueType  # 3
+    """It is gone, or the filter does not select it any more."""
+
+class SandboxChangeType(_SandboxChangeType, metaclass=_SandboxChangeTypeEnumTypeWrapper):
+    """SandboxChangeType is what happened to a sandbox."""
+
+SANDBOX_CHANGE_TYPE_UNSPECIFIED: SandboxChangeType.ValueType  # 0
+"""Never sent."""
+SANDBOX_CHANGE_TYPE_ADDED: SandboxChangeType.ValueType  # 1
+"""It is there, or the filter selects it now."""
+SANDBOX_CHANGE_TYPE_CHANGED: SandboxChangeType.ValueType  # 2
+"""It is another than it was."""
+SANDBOX_CHANGE_TYPE_REMOVED: SandboxChangeType.ValueType  # 3
+"""It is gone, or the filter does not select it any more."""
+Global___SandboxChangeType: _TypeAlias = SandboxChangeType  # noqa: Y015
 
 @_typing.final
 class Sandbox(_message.Message):
@@ -160,8 +202,13 @@ class Sandbox(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     EXPOSE_RUNTIME_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`."""
+    """Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`. Not read on
+    create, which has `sandbox_id`.
+    """
     state: Global___SandboxState.ValueType
     """Where the sandbox is in its life."""
     reason: Global___SandboxReason.ValueType
@@ -209,6 +256,28 @@ class Sandbox(_message.Message):
         may be set, and only with provider `external`.
         """
 
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """The time itself; what is shown is always this one. An update sets exactly this time, also
+        an earlier one; one that is over deletes the sandbox at once.
+        """
+
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """From now on, at least 1 s, at most 10 years. On create, from the request on. An update by
+        `ttl` is a renewal and never shortens: of now + ttl and the time that is set the later
+        one counts. To end a sandbox earlier, set `expire_time`.
+        """
+
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """The sandbox is deleted (reason `IDLE`) after this long without a call; 0 or unset = never,
+        at least 1 s, at most 10 years. Only calls that were accepted count, from their beginning to their
+        end; looking at the sandbox, its events or its files does not. The time stands still
+        while it is paused. It is kept over restarts of the daemon, but nothing idles out within
+        the first minute of one.
+        """
+
     def __init__(
         self,
         *,
@@ -226,12 +295,17 @@ class Sandbox(_message.Message):
         runtime: Global___Runtime | None = ...,
         expose_runtime: _builtins.bool = ...,
         workers: _builtins.int = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expiration", b"expiration", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "resources", b"resources", "runtime", b"runtime", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expose_runtime", b"expose_runtime", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_expiration: _TypeAlias = _typing.Literal["expire_time", "ttl"]  # noqa: Y015
+    _WhichOneofArgType_expiration: _TypeAlias = _typing.Literal["expiration", b"expiration"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_expiration) -> _WhichOneofReturnType_expiration | None: ...
 
 Global___Sandbox: _TypeAlias = Sandbox  # noqa: Y015
 
@@ -369,19 +443,30 @@ class ListSandboxesRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most this many; 0 = 100, more than 1000 counts as 1000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty = first page."""
+    """`next_page_token` of the page before, of a list with the same filter; empty = first page."""
+    filter: _builtins.str
+    """Which sandboxes: comparisons in the form of AIP-160, at most 2048 bytes; empty or `*` = all.
+    `state = READY AND labels.team = "x"`. Fields: `name` (or the id alone), `state`, `reason`,
+    `image`, `project`, `provider`, `template`, `labels.KEY` with `=` and `!=`; `labels:KEY` (there
+    is such a label); `create_time` and `expire_time` with `=`, `!=`, `<`, `<=`, `>`, `>=` and
+    RFC 3339 times. `AND`, `OR` (binds tighter than `AND`), `NOT` or `-`, parentheses. Text with
+    other characters than letters, digits and `._/:@+-` stands in quotes. A field that a sandbox
+    does not have makes every comparison false but `!=`. Wildcards and functions are refused.
+    """
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -414,6 +499,199 @@ class ListSandboxesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSandboxesResponse: _TypeAlias = ListSandboxesResponse  # noqa: Y015
+
+@_typing.final
+class UpdateSandboxRequest(_message.Message):
+    """UpdateSandboxRequest changes a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox(self) -> Global___Sandbox:
+        """The sandbox by its `name`, with the new values."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What to change: `labels` (all of them), `labels.KEY` (that one; removed if the sandbox has
+        no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`. Any other field is
+        refused. Empty = those of these fields that are set; over REST, those in the body.
+        """
+
+    def __init__(
+        self,
+        *,
+        sandbox: Global___Sandbox | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSandboxRequest: _TypeAlias = UpdateSandboxRequest  # noqa: Y015
+
+@_typing.final
+class DeleteMatchingSandboxesRequest(_message.Message):
+    """DeleteMatchingSandboxesRequest selects the sandboxes to delete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    filter: _builtins.str
+    """As in ListSandboxes; `*` = all."""
+    dry_run: _builtins.bool
+    """True: nothing is deleted, the answer tells what would be."""
+    def __init__(
+        self,
+        *,
+        filter: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteMatchingSandboxesRequest: _TypeAlias = DeleteMatchingSandboxesRequest  # noqa: Y015
+
+@_typing.final
+class DeleteMatchingSandboxesResponse(_message.Message):
+    """DeleteMatchingSandboxesResponse tells what was selected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOXES_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the sandboxes that are deleted now, or would be, in order of creation."""
+
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeletionFailure]:
+        """Those that could not be deleted; the daemon goes on trying."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: _abc.Iterable[_builtins.str] | None = ...,
+        failures: _abc.Iterable[Global___DeletionFailure] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "sandboxes", b"sandboxes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteMatchingSandboxesResponse: _TypeAlias = DeleteMatchingSandboxesResponse  # noqa: Y015
+
+@_typing.final
+class DeletionFailure(_message.Message):
+    """DeletionFailure tells why a sandbox was not deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`sandboxes/{id}`."""
+    message: _builtins.str
+    """One sentence for people."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletionFailure: _TypeAlias = DeletionFailure  # noqa: Y015
+
+@_typing.final
+class WatchSandboxesRequest(_message.Message):
+    """WatchSandboxesRequest selects the sandboxes to watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    filter: _builtins.str
+    """As in ListSandboxes; empty = all."""
+    def __init__(
+        self,
+        *,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSandboxesRequest: _TypeAlias = WatchSandboxesRequest  # noqa: Y015
+
+@_typing.final
+class WatchSandboxesResponse(_message.Message):
+    """WatchSandboxesResponse holds changes in their order. One without changes is a heartbeat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    current: _builtins.bool
+    """True once: what was there at the beginning has been sent."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxChange]:
+        """The changes."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___SandboxChange] | None = ...,
+        current: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "current", b"current"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSandboxesResponse: _TypeAlias = WatchSandboxesResponse  # noqa: Y015
+
+@_typing.final
+class SandboxChange(_message.Message):
+    """SandboxChange is one change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    type: Global___SandboxChangeType.ValueType
+    """What happened."""
+    @_builtins.property
+    def sandbox(self) -> Global___Sandbox:
+        """The sandbox as it is now; a removed one as it was last."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___SandboxChangeType.ValueType = ...,
+        sandbox: Global___Sandbox | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxChange: _TypeAlias = SandboxChange  # noqa: Y015
 
 @_typing.final
 class DeleteSandboxRequest(_message.Message):

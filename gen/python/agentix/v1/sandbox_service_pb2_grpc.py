@@ -51,10 +51,25 @@ class SandboxServiceStub(object):
                 request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.ListSandboxesRequest.SerializeToString,
                 response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.ListSandboxesResponse.FromString,
                 _registered_method=True)
+        self.UpdateSandbox = channel.unary_unary(
+                '/agentix.v1.SandboxService/UpdateSandbox',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.UpdateSandboxRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
+                _registered_method=True)
         self.DeleteSandbox = channel.unary_unary(
                 '/agentix.v1.SandboxService/DeleteSandbox',
                 request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
+        self.DeleteMatchingSandboxes = channel.unary_unary(
+                '/agentix.v1.SandboxService/DeleteMatchingSandboxes',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesResponse.FromString,
+                _registered_method=True)
+        self.WatchSandboxes = channel.unary_stream(
+                '/agentix.v1.SandboxService/WatchSandboxes',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.FromString,
                 _registered_method=True)
 
 
@@ -83,6 +98,18 @@ class SandboxServiceServicer(object):
 
     def ListSandboxes(self, request, context):
         """ListSandboxes returns sandboxes in order of creation.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSandbox(self, request, context):
+        """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+        FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,6 +120,28 @@ class SandboxServiceServicer(object):
         the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteMatchingSandboxes(self, request, context):
+        """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+        returns once all are gone. It goes on when the caller leaves.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchSandboxes(self, request, context):
+        """WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+        the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+        between; that a sandbox was removed, and that another came under its name, is never left out.
+        Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,10 +165,25 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.ListSandboxesRequest.FromString,
                     response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.ListSandboxesResponse.SerializeToString,
             ),
+            'UpdateSandbox': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSandbox,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.UpdateSandboxRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.SerializeToString,
+            ),
             'DeleteSandbox': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSandbox,
                     request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+            'DeleteMatchingSandboxes': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteMatchingSandboxes,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesResponse.SerializeToString,
+            ),
+            'WatchSandboxes': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchSandboxes,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -215,6 +279,33 @@ class SandboxService(object):
             _registered_method=True)
 
     @staticmethod
+    def UpdateSandbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.SandboxService/UpdateSandbox',
+            agentix_dot_v1_dot_sandbox__service__pb2.UpdateSandboxRequest.SerializeToString,
+            agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DeleteSandbox(request,
             target,
             options=(),
@@ -231,6 +322,60 @@ class SandboxService(object):
             '/agentix.v1.SandboxService/DeleteSandbox',
             agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteMatchingSandboxes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.SandboxService/DeleteMatchingSandboxes',
+            agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesRequest.SerializeToString,
+            agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchSandboxes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agentix.v1.SandboxService/WatchSandboxes',
+            agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.SerializeToString,
+            agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.FromString,
             options,
             channel_credentials,
             insecure,

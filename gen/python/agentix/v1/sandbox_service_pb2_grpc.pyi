@@ -45,12 +45,35 @@ class SandboxServiceStub:
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.GetSandboxRequest, _sandbox_service_pb2.Sandbox]
     """GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND)."""
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.ListSandboxesRequest, _sandbox_service_pb2.ListSandboxesResponse]
-    """ListSandboxes returns sandboxes in order of creation."""
+    """ListSandboxes returns sandboxes in order of creation.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
+    """
+    UpdateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.UpdateSandboxRequest, _sandbox_service_pb2.Sandbox]
+    """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+    FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
+    """
     DeleteSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteSandboxRequest, _empty_pb2.Empty]
     """DeleteSandbox ends every process of the sandbox and removes all that it had on
     the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+    """
+    DeleteMatchingSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteMatchingSandboxesRequest, _sandbox_service_pb2.DeleteMatchingSandboxesResponse]
+    """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+    returns once all are gone. It goes on when the caller leaves.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+    """
+    WatchSandboxes: _grpc.UnaryStreamMultiCallable[_sandbox_service_pb2.WatchSandboxesRequest, _sandbox_service_pb2.WatchSandboxesResponse]
+    """WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+    the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+    between; that a sandbox was removed, and that another came under its name, is never left out.
+    Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
     """
 
 @_typing.type_check_only
@@ -69,12 +92,35 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.GetSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
     """GetSandbox returns one sandbox. Errors: NOT_FOUND (SANDBOX_NOT_FOUND)."""
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.ListSandboxesRequest, _sandbox_service_pb2.ListSandboxesResponse]  # type: ignore[assignment]
-    """ListSandboxes returns sandboxes in order of creation."""
+    """ListSandboxes returns sandboxes in order of creation.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
+    """
+    UpdateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.UpdateSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
+    """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+    FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
+    """
     DeleteSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteSandboxRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """DeleteSandbox ends every process of the sandbox and removes all that it had on
     the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+    """
+    DeleteMatchingSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteMatchingSandboxesRequest, _sandbox_service_pb2.DeleteMatchingSandboxesResponse]  # type: ignore[assignment]
+    """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+    returns once all are gone. It goes on when the caller leaves.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+    """
+    WatchSandboxes: _aio.UnaryStreamMultiCallable[_sandbox_service_pb2.WatchSandboxesRequest, _sandbox_service_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
+    """WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+    the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+    between; that a sandbox was removed, and that another came under its name, is never left out.
+    Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,7 +154,22 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_service_pb2.ListSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_service_pb2.ListSandboxesResponse, _abc.Awaitable[_sandbox_service_pb2.ListSandboxesResponse]]:
-        """ListSandboxes returns sandboxes in order of creation."""
+        """ListSandboxes returns sandboxes in order of creation.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateSandbox(
+        self,
+        request: _sandbox_service_pb2.UpdateSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_service_pb2.Sandbox, _abc.Awaitable[_sandbox_service_pb2.Sandbox]]:
+        """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
+        FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
+        """
 
     @_abc_1.abstractmethod
     def DeleteSandbox(
@@ -120,6 +181,32 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteMatchingSandboxes(
+        self,
+        request: _sandbox_service_pb2.DeleteMatchingSandboxesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_service_pb2.DeleteMatchingSandboxesResponse, _abc.Awaitable[_sandbox_service_pb2.DeleteMatchingSandboxesResponse]]:
+        """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
+        returns once all are gone. It goes on when the caller leaves.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD). What could not be deleted is in `failures`.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchSandboxes(
+        self,
+        request: _sandbox_service_pb2.WatchSandboxesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_sandbox_service_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_sandbox_service_pb2.WatchSandboxesResponse]]:
+        """WatchSandboxes sends all sandboxes that a filter selects, then each change to one, until
+        the caller leaves. A slow reader gets the newest state of a sandbox instead of each one
+        between; that a sandbox was removed, and that another came under its name, is never left out.
+        Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
