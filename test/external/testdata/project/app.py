@@ -105,3 +105,15 @@ def burst(path, records):
     for n in range(records):
         logging.getLogger("app.burst").info("%d", n)
     return records
+
+
+def numbered(n: int, seconds: float) -> int:
+    """Logs n numbers, spread over some time."""
+    logger = logging.getLogger("app.numbered")
+    began = time.monotonic()
+    for k in range(n):
+        logger.warning("%d", k)
+        ahead = began + seconds * k / n - time.monotonic()
+        if ahead > 0.01:
+            time.sleep(ahead)
+    return n
