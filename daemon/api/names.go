@@ -14,6 +14,8 @@ const (
 
 var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
+var callID = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
 // sandboxName is the resource name of a sandbox.
 func sandboxName(id string) string { return sandboxPrefix + id }
 

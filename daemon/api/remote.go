@@ -34,25 +34,37 @@ var encodings = map[agentixv1.Encoding]string{
 
 // Remote calls a function and waits for its outcome.
 func (s *remoteService) Remote(ctx context.Context, r *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error) {
-	request, err := fromRemoteRequest(r)
+	request, err := s.request(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if request.Traceparent == "" {
-		request.Traceparent = headerTraceparent(ctx)
-	}
-	if err := s.started(ctx); err != nil {
-		return nil, err
-	}
-	outcome, err := s.dispatcher.Remote(ctx, request)
-	if isReason(err, errs.RuntimeUnavailable) && s.reconnected(ctx, request.Sandbox) {
-		// It was not accepted, so asking once more cannot run it twice.
-		outcome, err = s.dispatcher.Remote(ctx, request)
-	}
+	outcome, err := once(ctx, s, request, s.dispatcher.Remote)
 	if err != nil {
 		return nil, named(err, "sandbox", r.GetSandbox())
 	}
 	return toRemoteResponse(outcome)
+}
+
+// request is the dispatcher's form of r; it waits until the dispatcher can take it.
+func (s *remoteService) request(ctx context.Context, r *agentixv1.RemoteRequest) (dispatch.Request, error) {
+	request, err := fromRemoteRequest(r)
+	if err != nil {
+		return request, err
+	}
+	if request.Traceparent == "" {
+		request.Traceparent = headerTraceparent(ctx)
+	}
+	return request, s.started(ctx)
+}
+
+// once makes a call, and waits a little for a connection if it was refused for want of one.
+func once[O any](ctx context.Context, s *remoteService, r dispatch.Request, call func(context.Context, dispatch.Request) (O, error)) (O, error) {
+	out, err := call(ctx, r)
+	if isReason(err, errs.RuntimeUnavailable) && s.reconnected(ctx, r) {
+		// It was not accepted, so asking once more cannot run it twice.
+		out, err = call(ctx, r)
+	}
+	return out, err
 }
 
 // started waits until the daemon has taken over the sandboxes of the one before: until
@@ -66,13 +78,18 @@ func (s *remoteService) started(ctx context.Context) error {
 	}
 }
 
-// reconnected waits a little for the connection to a sandbox's runtime.
-func (s *remoteService) reconnected(ctx context.Context, sandbox string) bool {
-	link, err := s.manager.Link(sandbox)
+// reconnected waits a little for the connection to a sandbox's runtime, but no longer than
+// the caller would wait for the whole call.
+func (s *remoteService) reconnected(ctx context.Context, r dispatch.Request) bool {
+	link, err := s.manager.Link(r.Sandbox)
 	if err != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, reconnectGrace, context.DeadlineExceeded)
+	grace := reconnectGrace
+	if r.Timeout > 0 {
+		grace = min(grace, r.Timeout)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, grace, context.DeadlineExceeded)
 	defer cancel()
 	_, err = link.WaitSession(ctx, 0)
 	return err == nil

@@ -21,6 +21,7 @@ type model struct {
 	lonely    time.Time
 	deadline  time.Time
 	outcome   string // empty = none
+	settled   bool
 }
 
 type machine struct {
@@ -52,7 +53,7 @@ func (m *machine) apply(id string, e Effect) {
 		if !c.sent {
 			m.t.Fatalf("cancel of a call that the runtime does not have")
 		}
-		c.cancelled = true
+		c.cancelled, c.wanted = true, true // whoever comes now comes too late
 	}
 	switch e.End {
 	case Cancelled:
@@ -75,7 +76,7 @@ func (m *machine) apply(id string, e Effect) {
 
 // deserted reports whether a call may be cancelled for want of a waiter.
 func (m *machine) deserted(c *model) bool {
-	return c.waiters == 0 && !c.lonely.IsZero() && (!c.request.Named || m.now.Sub(c.lonely) >= 30*time.Second)
+	return !c.request.Submitted && c.waiters == 0 && !c.lonely.IsZero() && (!c.request.Named || m.now.Sub(c.lonely) >= 30*time.Second)
 }
 
 func (m *machine) end(id string, c *model) {
@@ -89,12 +90,14 @@ func (m *machine) end(id string, c *model) {
 
 func (m *machine) reserve(*rapid.T) {
 	id, c := m.draw()
-	r := Request{ID: id, Sandbox: rapid.SampledFrom([]string{"s", "u"}).Draw(m.t, "sandbox"), Hash: rapid.SampledFrom([]string{"h", "i"}).Draw(m.t, "hash"), Named: rapid.Bool().Draw(m.t, "named")}
+	r := Request{ID: id, Sandbox: rapid.SampledFrom([]string{"s", "u"}).Draw(m.t, "sandbox"), Hash: rapid.SampledFrom([]string{"h", "i"}).Draw(m.t, "hash"), Named: rapid.Bool().Draw(m.t, "named"), Submitted: rapid.IntRange(0, 3).Draw(m.t, "submitted") == 0}
 	got, outcome := m.table.Reserve(m.now, r)
 	want := New
 	switch {
 	case c == nil:
-		m.calls[id] = &model{request: r, waiters: 1}
+		c = &model{request: r}
+		m.calls[id] = c
+		c.join(r.Submitted)
 	case c.request.Sandbox != r.Sandbox || c.request.Hash != r.Hash:
 		want = Conflict
 	case c.outcome != "":
@@ -104,11 +107,63 @@ func (m *machine) reserve(*rapid.T) {
 		}
 	default:
 		want = Joined
-		c.waiters++
-		c.lonely = time.Time{}
+		c.join(r.Submitted)
 	}
 	if got != want {
 		m.t.Fatalf("Reserve = %v, want %v", got, want)
+	}
+}
+
+func (c *model) join(submitted bool) {
+	if submitted {
+		c.request.Submitted = true
+	} else {
+		c.waiters++
+	}
+	c.lonely = time.Time{}
+}
+
+func (m *machine) wait(*rapid.T) {
+	id, c := m.draw()
+	sandbox := rapid.SampledFrom([]string{"s", "u"}).Draw(m.t, "sandbox")
+	want := c != nil && c.request.Sandbox == sandbox && c.accepted && c.outcome == ""
+	if got := m.table.Wait(sandbox, id); got != want {
+		m.t.Fatalf("Wait = %v, want %v", got, want)
+	}
+	if want {
+		c.join(false)
+	}
+}
+
+// settle lets the table drop an outcome. Its limits are such that it does so by age only.
+func (m *machine) settle(*rapid.T) {
+	id, c := m.draw()
+	m.table.Settle(m.now, id)
+	if c != nil && c.outcome != "" {
+		c.settled = true
+	}
+}
+
+// restart is a daemon that was killed: of the calls it knows those that were accepted and
+// have no outcome, each with its rest of time, and nobody waits.
+func (m *machine) restart(*rapid.T) {
+	m.table = NewTable[string](m.table.limits)
+	for id, c := range m.calls {
+		if !c.accepted || c.outcome != "" {
+			delete(m.calls, id)
+			continue
+		}
+		left := time.Duration(0)
+		if !c.deadline.IsZero() {
+			left = max(1, c.deadline.Sub(m.now))
+			c.deadline = m.now.Add(left)
+		}
+		c.request.Named, c.sent, c.resumed, c.wanted, c.cancelled, c.waiters = true, true, false, false, false, 0
+		c.lonely = time.Time{}
+		if !c.request.Submitted {
+			c.lonely = m.now
+		}
+		m.apply(id, m.table.Restore(m.now, c.request, left))
 	}
 }
 
@@ -238,7 +293,7 @@ func (m *machine) leave(*rapid.T) {
 		return
 	}
 	c.waiters--
-	if c.waiters == 0 {
+	if c.waiters == 0 && !c.request.Submitted {
 		c.lonely = m.now
 	}
 	m.apply(id, e)
@@ -258,8 +313,11 @@ func (m *machine) check(*rapid.T) {
 	open := 0
 	for id, c := range m.calls {
 		if c.outcome != "" {
-			if !m.table.Finishes(c.request.Sandbox, id) {
-				m.t.Fatalf("outcome of %q is lost", id)
+			if got, ok := m.table.Outcome(c.request.Sandbox, id); !ok || got != c.outcome {
+				m.t.Fatalf("outcome of %q is %q, want %q", id, got, c.outcome)
+			}
+			if _, foreign := m.table.Outcome("other", id); foreign {
+				m.t.Fatalf("outcome of %q in another sandbox", id)
 			}
 			continue
 		}
@@ -283,7 +341,8 @@ func TestR1_TableAgainstModel(t *testing.T) {
 		m := &machine{t: t, table: NewTable[string](limits), now: epoch, calls: map[string]*model{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": m.reserve, "accept": m.accept, "reject": m.reject, "send": m.send, "unsend": m.unsend, "missed": m.missed,
-			"resume": m.resume, "answer": m.answer, "cancel": m.cancel, "end": m.endAny, "lose": m.lose, "leave": m.leave, "tick": m.tick, "": m.check,
+			"resume": m.resume, "answer": m.answer, "cancel": m.cancel, "end": m.endAny, "lose": m.lose, "leave": m.leave, "tick": m.tick,
+			"wait": m.wait, "settle": m.settle, "restart": m.restart, "": m.check,
 		})
 	})
 }

@@ -39,10 +39,11 @@ var DefaultLimits = Limits{
 
 // Request is what a call is known by.
 type Request struct {
-	ID      string
-	Sandbox string
-	Hash    string // of the request; the same id with another hash is a conflict
-	Named   bool   // the caller chose the id, so the call may outlive its waiters
+	ID        string
+	Sandbox   string
+	Hash      string // of the request; the same id with another hash is a conflict
+	Named     bool   // somebody may ask for it by its id, so the call may outlive its waiters
+	Submitted bool   // it goes on without a waiter; who asks for it does not wait
 }
 
 // Effect is what the caller of the table has to do.
@@ -85,6 +86,7 @@ type entry[O any] struct {
 	outcome    O
 	size       int
 	finishedAt time.Time
+	settled    bool // the outcome may be dropped
 }
 
 // Table is the calls of a daemon. O is an outcome.
@@ -92,7 +94,7 @@ type Table[O any] struct {
 	limits Limits
 	calls  map[string]*entry[O]
 	open   int
-	done   []*entry[O] // finished, oldest first
+	done   []*entry[O] // finished and settled, in the order of that
 	bytes  int
 }
 
@@ -104,11 +106,11 @@ func NewTable[O any](limits Limits) *Table[O] {
 // Open is how many calls have no outcome yet, Finished how many are kept with theirs.
 func (t *Table[O]) Open() int { return t.open }
 
-// Finished is how many outcomes are kept.
+// Finished is how many settled outcomes are kept.
 func (t *Table[O]) Finished() int { return len(t.done) }
 
-// Reserve takes a request. New, Joined: the caller is one more waiter of the call. Known:
-// the outcome is returned too.
+// Reserve takes a request. New, Joined: the caller is one more waiter of the call, or, if it
+// submits, the call needs none from now on. Known: the outcome is returned too.
 func (t *Table[O]) Reserve(now time.Time, r Request) (Verdict, O) {
 	var none O
 	t.evict(now)
@@ -118,16 +120,54 @@ func (t *Table[O]) Reserve(now time.Time, r Request) (Verdict, O) {
 		return Full, none
 	case !found:
 		t.open++
-		t.calls[r.ID] = &entry[O]{Request: r, waiters: 1}
+		e = &entry[O]{Request: r}
+		t.calls[r.ID] = e
+		e.join(r.Submitted)
 		return New, none
 	case e.Sandbox != r.Sandbox || e.Hash != r.Hash:
 		return Conflict, none
 	case e.state == finished:
 		return Known, e.outcome
 	}
-	e.waiters++
-	e.orphaned = time.Time{}
+	e.join(r.Submitted)
 	return Joined, none
+}
+
+func (e *entry[O]) join(submitted bool) {
+	if submitted {
+		e.Submitted = true
+	} else {
+		e.waiters++
+	}
+	e.orphaned = time.Time{}
+}
+
+// Wait makes the caller one more waiter of an accepted call without an outcome; false if
+// there is none of this id in the sandbox.
+func (t *Table[O]) Wait(sandbox, id string) bool {
+	e := t.calls[id]
+	if e == nil || e.Sandbox != sandbox || e.state == reserved || e.state == finished {
+		return false
+	}
+	e.join(false)
+	return true
+}
+
+// Waiters is how many wait for a call.
+func (t *Table[O]) Waiters(id string) int {
+	if e := t.calls[id]; e != nil {
+		return e.waiters
+	}
+	return 0
+}
+
+// Outcome is the outcome of a call, if it has one that is kept.
+func (t *Table[O]) Outcome(sandbox, id string) (O, bool) {
+	if e := t.calls[id]; e != nil && e.Sandbox == sandbox && e.state == finished {
+		return e.outcome, true
+	}
+	var none O
+	return none, false
 }
 
 // Reject forgets a reserved call: it was not written, so it does not exist.
@@ -151,14 +191,20 @@ func (t *Table[O]) Accept(now time.Time, id string, timeout time.Duration) Effec
 	return t.react(now, e)
 }
 
-// Restore adds a call that an earlier daemon accepted. Whether it was sent is unknown, and
-// nobody waits for it now.
-func (t *Table[O]) Restore(now time.Time, r Request) Effect {
+// Restore adds a call that an earlier daemon accepted; timeout is what is left of its time,
+// 0 = no limit. Whether it was sent is unknown, and nobody waits for it now.
+func (t *Table[O]) Restore(now time.Time, r Request, timeout time.Duration) Effect {
 	if t.calls[r.ID] != nil {
 		return Effect{}
 	}
 	r.Named = true
-	e := &entry[O]{Request: r, state: sent, orphaned: now}
+	e := &entry[O]{Request: r, state: sent}
+	if !r.Submitted {
+		e.orphaned = now
+	}
+	if timeout > 0 {
+		e.deadline = now.Add(timeout)
+	}
 	t.calls[r.ID] = e
 	t.open++
 	return t.react(now, e)
@@ -247,12 +293,22 @@ func (t *Table[O]) End(now time.Time, id string, o O) bool {
 func (t *Table[O]) finish(now time.Time, e *entry[O], o O, size int) {
 	e.state, e.outcome, e.size, e.finishedAt = finished, o, size, now
 	t.open--
+}
+
+// Settle tells that the outcome of a call is kept elsewhere, or that nobody will ask for it:
+// from now on the limits apply to it. Until then it is kept, so that the call is known.
+func (t *Table[O]) Settle(now time.Time, id string) {
+	e := t.calls[id]
+	if e == nil || e.state != finished || e.settled {
+		return
+	}
+	e.settled = true
 	t.done = append(t.done, e)
-	t.bytes += size
+	t.bytes += e.size
 	t.evict(now)
 }
 
-// evict drops outcomes over the limits, oldest first.
+// evict drops settled outcomes over the limits, oldest first.
 func (t *Table[O]) evict(now time.Time) {
 	for len(t.done) > 0 {
 		e := t.done[0]
@@ -285,14 +341,14 @@ func (t *Table[O]) Pending(sandbox string) []string {
 }
 
 // Leave takes one waiter away. Without a name, a call is cancelled when the last one
-// leaves; with one it may be without a waiter for OrphanGrace.
+// leaves; with one it may be without a waiter for OrphanGrace. A submitted call goes on.
 func (t *Table[O]) Leave(now time.Time, id string) Effect {
 	e := t.calls[id]
 	if e == nil || e.state == finished || e.waiters == 0 {
 		return Effect{}
 	}
 	e.waiters--
-	if e.waiters == 0 {
+	if e.waiters == 0 && !e.Submitted {
 		e.orphaned = now
 	}
 	return t.react(now, e)

@@ -174,6 +174,7 @@ func TestEviction(t *testing.T) {
 	finish := func(id string, size int) {
 		sentCall(t, table, Request{ID: id, Sandbox: "s"}, 0)
 		table.Answer(epoch, "s", id, id, size)
+		table.Settle(epoch, id)
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		finish(id, 10)
@@ -181,13 +182,81 @@ func TestEviction(t *testing.T) {
 	if table.Finishes("s", "a") || !table.Finishes("s", "b") {
 		t.Error("the count limit does not drop the oldest")
 	}
+	sentCall(t, table, Request{ID: "unsettled", Sandbox: "s"}, 0)
+	table.Answer(epoch, "s", "unsettled", "u", 1000)
 	finish("e", 95)
 	if table.Finished() != 1 || !table.Finishes("s", "e") {
 		t.Errorf("%d kept after a large one", table.Finished())
 	}
 	reserve(t, table, Request{ID: "e", Sandbox: "s"}, Known)
 	table.evict(epoch.Add(5 * time.Minute))
+	if got, ok := table.Outcome("s", "unsettled"); !ok || got != "u" {
+		t.Errorf("the outcome that is not settled: %q, %v", got, ok)
+	}
+	table.Settle(epoch, "unsettled")
 	if table.Finished() != 0 || table.bytes != 0 {
 		t.Errorf("%d kept, %d bytes after their age", table.Finished(), table.bytes)
+	}
+}
+
+func TestSubmitted(t *testing.T) {
+	r := Request{ID: "a", Sandbox: "s", Hash: "h", Named: true}
+	submitted := r
+	submitted.Submitted = true
+	t.Run("goes on without a waiter", func(t *testing.T) {
+		table := newTable()
+		sentCall(t, table, submitted, 0)
+		reserve(t, table, r, Joined)
+		if e := table.Leave(epoch, "a"); e != (Effect{}) {
+			t.Errorf("the one waiter left: %+v", e)
+		}
+		if e := table.Expire(epoch.Add(time.Hour), "a"); e != (Effect{}) {
+			t.Errorf("an hour later: %+v", e)
+		}
+		if e := table.Cancel(epoch, "a"); !e.Cancel {
+			t.Errorf("cancel: %+v", e)
+		}
+	})
+	t.Run("so does a call that is submitted once more", func(t *testing.T) {
+		table := newTable()
+		sentCall(t, table, r, 0)
+		table.Leave(epoch, "a")
+		reserve(t, table, submitted, Joined)
+		if e := table.Expire(epoch.Add(time.Hour), "a"); e != (Effect{}) {
+			t.Errorf("an hour later: %+v", e)
+		}
+	})
+	t.Run("and one of an earlier daemon, for its time", func(t *testing.T) {
+		table := newTable()
+		if e := table.Restore(epoch, submitted, time.Minute); e != (Effect{Wake: epoch.Add(time.Minute)}) {
+			t.Errorf("restored: %+v", e)
+		}
+		if e := table.Expire(epoch.Add(time.Minute), "a"); e.End != Deadline {
+			t.Errorf("a minute later: %+v", e)
+		}
+	})
+}
+
+func TestWaitingKeepsACall(t *testing.T) {
+	table := newTable()
+	r := Request{ID: "a", Sandbox: "s", Hash: "h", Named: true}
+	if table.Wait("s", "a") {
+		t.Error("waits for an unknown call")
+	}
+	reserve(t, table, r, New)
+	if table.Wait("s", "a") {
+		t.Error("waits for a call that is not accepted")
+	}
+	table.Accept(epoch, "a", 0)
+	table.Send("a")
+	if table.Wait("other", "a") || !table.Wait("s", "a") {
+		t.Error("waits in the wrong sandbox, or not in the right one")
+	}
+	table.Leave(epoch, "a")
+	if e := table.Expire(epoch.Add(time.Minute), "a"); e != (Effect{}) {
+		t.Errorf("with a waiter: %+v", e)
+	}
+	if e := table.Leave(epoch.Add(time.Minute), "a"); !e.Wake.Equal(epoch.Add(90 * time.Second)) {
+		t.Errorf("without: %+v", e)
 	}
 }

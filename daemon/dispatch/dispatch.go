@@ -51,8 +51,11 @@ func (f LinksFunc) Link(sandbox string) (Link, error) { return f(sandbox) }
 
 type callStore interface {
 	AcceptCall(ctx context.Context, row store.CallRow) error
-	FinishCall(ctx context.Context, id string, outcome []byte, finished time.Time) error
+	SubmitCall(ctx context.Context, id string) error
+	FinishCall(ctx context.Context, id string, end store.CallEnd) error
 	Call(ctx context.Context, id string) (store.CallRow, error)
+	Calls(ctx context.Context, q store.CallQuery) ([]store.CallRow, error)
+	Outcome(ctx context.Context, id string) (head, value []byte, err error)
 	OpenCalls(ctx context.Context) ([]store.CallRow, error)
 	PruneCalls(ctx context.Context, before time.Time) (int64, error)
 }
@@ -77,7 +80,7 @@ type Options struct {
 
 const (
 	timeoutSlack  = 40 * time.Millisecond // so that a connected runtime's own DeadlineExceeded comes first
-	keepFinished  = time.Hour             // finished calls in the store
+	keepFinished  = time.Hour             // finished calls in the store, and those outcomes that fit its limits
 	pruneEvery    = 5 * time.Minute
 	reconcileTime = 5 * time.Second // after which a sandbox of an earlier daemon is known again
 	saveAgain     = time.Second     // pause before an outcome that could not be stored is tried again
@@ -95,34 +98,39 @@ type Dispatcher struct {
 
 	mu        sync.Mutex
 	closed    bool
-	table     *calls.Table[Outcome]
+	table     *calls.Table[ended]
 	pending   map[string]*pending
 	receivers map[string]*receiver // the newest of each sandbox
 	activity  map[string]*activity // of each sandbox that had a call
-	inflight  int64                // bytes of arguments of open calls
+	still     still
+	inflight  int64 // bytes of arguments of open calls
 	prunedAt  time.Time
 }
 
 // pending is a call without a delivered outcome.
 type pending struct {
-	request  calls.Request
-	callable string
-	call     *wire.Call // nil for a call of an earlier daemon
-	deadline time.Time  // zero = none
-	want     string     // encoding of the result; empty = any
-	bytes    int64
-	quiet    bool   // its FINISHED event is in the journal already
-	life     string // of the runtime that it was sent to
-	again    bool   // it is sent again if that runtime tells that it never came
+	request    calls.Request
+	callable   string
+	call       *wire.Call // nil for a call of an earlier daemon
+	deadline   time.Time  // zero = none
+	want       string     // encoding of the result; empty = any
+	bytes      int64
+	quiet      bool      // its FINISHED event is in the journal already
+	life       string    // of the runtime that it was sent to
+	again      bool      // it is sent again if that runtime tells that it never came
+	atRuntime  bool      // it was sent, as far as is known
+	acceptedAt time.Time // zero = not yet
+	submitted  bool      // the store knows that it goes on without a waiter
 
 	ctx    context.Context // ends with the outcome
 	cancel context.CancelCauseFunc
 	wake   time.Time   // when the timer looks at the call again; zero = never
 	stop   func() bool // of the timer
 
-	done    chan struct{} // closed once the outcome may be told
-	outcome Outcome
-	err     error // why the call was not accepted
+	accepted chan struct{} // closed once it is accepted or, with err, not
+	done     chan struct{} // closed once the outcome may be told
+	outcome  Outcome
+	err      error // why the call was not accepted
 }
 
 // New returns a Dispatcher that knows the calls which an earlier daemon left open; so it has
@@ -138,8 +146,8 @@ func New(ctx context.Context, opts Options) (*Dispatcher, error) {
 		opts.Limits = calls.DefaultLimits
 	}
 	d := &Dispatcher{
-		opts: opts, table: calls.NewTable[Outcome](opts.Limits),
-		pending: map[string]*pending{}, receivers: map[string]*receiver{}, activity: map[string]*activity{},
+		opts: opts, table: calls.NewTable[ended](opts.Limits),
+		pending: map[string]*pending{}, receivers: map[string]*receiver{}, activity: map[string]*activity{}, still: still{},
 	}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
 	if err := d.restore(ctx); err != nil {

@@ -7,11 +7,15 @@ import (
 
 	"github.com/agentixd/agentixd/daemon/calls"
 	"github.com/agentixd/agentixd/daemon/events"
+	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
-const maxEventText = 4096 // 4 KiB: error text of a FINISHED event
+const (
+	maxEventText = 4096 // 4 KiB: error text of a FINISHED event
+	maxErrorType = 256
+)
 
 // apply does what the table asks for.
 func (d *Dispatcher) apply(p *pending, e calls.Effect) {
@@ -76,10 +80,14 @@ func (p *pending) stopTimer() {
 // end gives a call an outcome of the daemon's own, unless it has one.
 func (d *Dispatcher) end(p *pending, o Outcome) {
 	d.mu.Lock()
-	won := d.table.End(d.opts.Clock.Now(), p.request.ID, o)
+	now := d.opts.Clock.Now()
+	won := d.table.End(now, p.request.ID, p.ended(o, now))
+	if won {
+		d.noteStill(p, o, now)
+	}
 	d.mu.Unlock()
 	if won {
-		d.finish(p, o)
+		d.finish(p, o, now)
 	}
 }
 
@@ -99,17 +107,20 @@ func (d *Dispatcher) answer(r *receiver, id string, read func(want string) Outco
 	d.mu.Unlock()
 	o := read(want)
 	d.mu.Lock()
-	won := d.table.Answer(d.opts.Clock.Now(), r.sandbox, id, o, o.weight())
+	now := d.opts.Clock.Now()
+	won := d.table.Answer(now, r.sandbox, id, p.ended(o, now), o.weight())
+	if won {
+		d.noteStill(p, o, now)
+	}
 	d.mu.Unlock()
 	if won {
-		d.finish(p, o)
+		d.finish(p, o, now)
 	}
 }
 
 // finish is called once for each accepted call, by whoever gave it its outcome.
-func (d *Dispatcher) finish(p *pending, o Outcome) {
+func (d *Dispatcher) finish(p *pending, o Outcome, now time.Time) {
 	p.outcome = o
-	now := d.opts.Clock.Now()
 	if !p.quiet {
 		d.opts.Journal.Append(p.request.Sandbox, finishedEvent(p, o, now))
 	}
@@ -122,7 +133,7 @@ func (d *Dispatcher) finish(p *pending, o Outcome) {
 func finishedEvent(p *pending, o Outcome, now time.Time) events.Event {
 	body := &events.Call{Phase: events.CallFinished, Callable: p.callable}
 	if o.Error != nil {
-		body.ErrorType, body.ErrorMessage = clip(o.Error.Type, 256), clip(o.Error.Message, maxEventText)
+		body.ErrorType, body.ErrorMessage = clip(o.Error.Type, maxErrorType), clip(o.Error.Message, maxEventText)
 	}
 	return events.Event{Time: now, Sandbox: p.request.Sandbox, CallID: p.request.ID, Body: body}
 }
@@ -152,6 +163,9 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	}
 	d.mu.Lock()
 	d.forget(p, true)
+	if saved || !p.request.Named {
+		d.table.Settle(d.opts.Clock.Now(), id)
+	}
 	d.pruneLocked()
 	d.mu.Unlock()
 	if p.request.Named {
@@ -164,9 +178,9 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 func (d *Dispatcher) save(p *pending, at time.Time) bool {
 	id := p.request.ID
 	d.inject("call/beforeCommit", id)
-	encoded, err := p.outcome.encode(p.request.Named)
+	end, err := p.outcome.end(at, p.request.Named)
 	if err == nil {
-		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, encoded, at)
+		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, end)
 	}
 	d.inject("call/afterCommit", id)
 	if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
@@ -175,12 +189,12 @@ func (d *Dispatcher) save(p *pending, at time.Time) bool {
 	d.opts.Logger.Error("outcome not stored", "sandbox", p.request.Sandbox, "call", id, "err", err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.goes(func() { d.saveLater(p, encoded, at) })
+	d.goes(func() { d.saveLater(p, end) })
 	return false
 }
 
 // saveLater ends once the outcome is stored, or with the Dispatcher.
-func (d *Dispatcher) saveLater(p *pending, encoded []byte, at time.Time) {
+func (d *Dispatcher) saveLater(p *pending, end store.CallEnd) {
 	for {
 		due := make(chan struct{})
 		stop := d.opts.Clock.AfterFunc(saveAgain, func() { close(due) })
@@ -190,11 +204,14 @@ func (d *Dispatcher) saveLater(p *pending, encoded []byte, at time.Time) {
 			stop()
 			return
 		}
-		err := d.opts.Store.FinishCall(d.ctx, p.request.ID, encoded, at)
+		err := d.opts.Store.FinishCall(d.ctx, p.request.ID, end)
 		if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
 			if l := d.linkOf(p.request.Sandbox); l != nil {
 				l.AckResult(p.request.ID)
 			}
+			d.mu.Lock()
+			d.table.Settle(d.opts.Clock.Now(), p.request.ID)
+			d.mu.Unlock()
 			return
 		}
 	}
@@ -207,6 +224,7 @@ func (d *Dispatcher) pruneLocked() {
 		return
 	}
 	d.prunedAt = now
+	d.still.prune(now.Add(-keepFinished))
 	d.goes(func() {
 		if _, err := d.opts.Store.PruneCalls(d.ctx, now.Add(-keepFinished)); err != nil && d.ctx.Err() == nil {
 			d.opts.Logger.Error("old calls not pruned", "err", err)
@@ -217,6 +235,7 @@ func (d *Dispatcher) pruneLocked() {
 // SandboxLost ends each call in flight of a sandbox that is gone; cause is its reason.
 func (d *Dispatcher) SandboxLost(sandbox, reason, message string) {
 	d.mu.Lock()
+	d.still.lost(sandbox)
 	if r := d.receivers[sandbox]; r != nil {
 		r.stopWatching()
 		delete(d.receivers, sandbox) // what its link still says counts no more

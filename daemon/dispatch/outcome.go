@@ -3,7 +3,9 @@ package dispatch
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
@@ -100,30 +102,33 @@ func fromError(e wire.CallError) Outcome {
 	return Outcome{CallID: e.CallID, Error: &out}
 }
 
-// stored is an outcome in the store. Dropped is the size of a value that was too large to keep.
+// stored is an outcome in the store, but for its value.
 type stored struct {
-	Value    []byte      `msgpack:"value,omitempty"`
+	Value    []byte      `msgpack:"value,omitempty"` // in rows of schema 2
 	Encoding string      `msgpack:"encoding,omitempty"`
 	Error    *wire.Error `msgpack:"error,omitempty"`
-	Dropped  int         `msgpack:"dropped,omitempty"`
 }
 
-// encode is o for the store. Nobody can ask for the value of an unnamed call again.
-func (o Outcome) encode(named bool) ([]byte, error) {
-	s := stored{Value: o.Value, Encoding: o.Encoding, Error: o.Error}
-	if len(o.Value) > wire.MaxStoredValueBytes || !named {
-		s.Value, s.Dropped = nil, len(o.Value)
+// end is o for the store. Only how it ended is kept of an unnamed call: who made it was told.
+func (o Outcome) end(at time.Time, named bool) (store.CallEnd, error) {
+	state, errorType := o.state()
+	end := store.CallEnd{State: int64(state), ErrorType: errorType, Finished: at, Keep: named}
+	if !named {
+		return end, nil
 	}
-	return wire.Marshal(s)
+	var err error
+	end.Head, err = wire.Marshal(stored{Encoding: o.Encoding, Error: o.Error})
+	end.Value = o.Value
+	return end, err
 }
 
-func decodeOutcome(id string, b []byte) (Outcome, error) {
+func decodeOutcome(id string, head, value []byte) (Outcome, error) {
 	var s stored
-	if err := wire.Unmarshal(b, &s); err != nil {
+	if err := wire.Unmarshal(head, &s); err != nil {
 		return Outcome{}, fmt.Errorf("decode outcome of call %s: %w", id, err)
 	}
-	if s.Dropped > 0 {
-		return failed(id, wire.ErrResultUnavailable, "the call returned, but its value of %d bytes is no longer kept", s.Dropped), nil
+	if len(value) == 0 {
+		value = s.Value
 	}
-	return Outcome{CallID: id, Value: s.Value, Encoding: s.Encoding, Error: s.Error}, nil
+	return Outcome{CallID: id, Value: value, Encoding: s.Encoding, Error: s.Error}, nil
 }

@@ -22,6 +22,7 @@ type receiver struct {
 	// Guarded by d.mu.
 	link      Link
 	neighbour bool        // of the newest connection
+	retires   bool        // the runtime tells when stopped calls have ended
 	unwatch   func() bool // stops watch
 }
 
@@ -37,6 +38,7 @@ func (d *Dispatcher) Handler(sandbox string) link.Handler {
 	if a := d.activity[sandbox]; a != nil {
 		a.gone = false
 	}
+	d.still.lost(sandbox)
 	r.watch()
 	return r
 }
@@ -93,7 +95,8 @@ func (r *receiver) Connected(p link.Peer) link.Resume {
 	}
 	d.inject("call/onResume", "")
 	d.mu.Lock()
-	r.neighbour = p.Neighbour
+	r.neighbour, r.retires = p.Neighbour, retires(p)
+	d.still.connected(d.opts.Clock.Now(), r.sandbox, p.StillRunning)
 	r.stopWatching()
 	ids, cancel, wake := d.table.Resume(d.opts.Clock.Now(), r.sandbox)
 	var waking []*pending
@@ -146,6 +149,7 @@ func (d *Dispatcher) sendAnew(r *receiver, id string, unsend func(now time.Time,
 	}
 	p.again = false
 	effect, again := unsend(d.opts.Clock.Now(), id)
+	p.atRuntime = p.atRuntime && !again
 	d.mu.Unlock()
 	d.apply(p, effect)
 	if again && effect.End == calls.NoCause {
@@ -269,11 +273,16 @@ func (d *Dispatcher) findFinished(ctx context.Context, sandbox string, told map[
 }
 
 func (d *Dispatcher) restoreCall(row store.CallRow, told bool) {
-	request := calls.Request{ID: row.ID, Sandbox: row.Sandbox, Hash: string(row.RequestHash), Named: true}
-	p := &pending{request: request, callable: row.Callable, quiet: told, done: make(chan struct{})}
+	request := calls.Request{ID: row.ID, Sandbox: row.Sandbox, Hash: string(row.RequestHash), Named: true, Submitted: row.Submitted}
+	p := &pending{
+		request: request, callable: row.Callable, want: row.Encoding, quiet: told, atRuntime: true,
+		acceptedAt: row.Accepted, submitted: row.Submitted, accepted: make(chan struct{}), done: make(chan struct{}),
+	}
+	close(p.accepted)
 	p.ctx, p.cancel = context.WithCancelCause(d.ctx)
+	now := d.opts.Clock.Now()
 	d.mu.Lock()
-	effect := d.table.Restore(d.opts.Clock.Now(), request)
+	effect := d.table.Restore(now, request, timeLeft(row, now))
 	d.pending[row.ID] = p
 	d.opened(row.Sandbox)
 	d.mu.Unlock()
@@ -281,6 +290,17 @@ func (d *Dispatcher) restoreCall(row store.CallRow, told bool) {
 	d.mu.Lock()
 	d.goes(func() { d.expectSandbox(p) })
 	d.mu.Unlock()
+}
+
+// timeLeft is how long a call of an earlier daemon may go on; 0 = no limit. A runtime that
+// keeps deadlines itself may have the result of a call whose time is over, so it gets time to
+// connect. The clock may have jumped: no call gets more than it was given.
+func timeLeft(row store.CallRow, now time.Time) time.Duration {
+	if row.Deadline.IsZero() {
+		return 0
+	}
+	left := min(row.Deadline.Sub(now), row.Deadline.Sub(row.Accepted))
+	return max(left+timeoutSlack, reconcileTime)
 }
 
 // expectSandbox ends a call of an earlier daemon if its sandbox no longer exists once the

@@ -86,11 +86,19 @@ func (r Request) check() (checked, error) {
 	return c, nil
 }
 
-// newCallID is 32 hex digits of randomness.
+// submit makes c a call that goes on without a waiter. Its id is told at once, so that it
+// can be asked for by it, whoever chose it.
+func (c *checked) submit() {
+	c.request.Submitted, c.request.Named, c.request.Hash = true, true, c.hash()
+}
+
+// newCallID is 12 hex digits of time, so that the ids of one moment are neighbours in the
+// store's index, and 20 of randomness.
 func newCallID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	var b [18]byte
+	binary.BigEndian.PutUint64(b[:], uint64(time.Now().UnixMilli()))
+	_, _ = rand.Read(b[8:]) // never fails
+	return hex.EncodeToString(b[2:])
 }
 
 // hash identifies what is asked for. Trace context and baggage do not count: a caller that

@@ -171,16 +171,16 @@ func TestOutcomeSurvivesTheStore(t *testing.T) {
 		{CallID: "c", Value: []byte("1"), Encoding: "json"},
 		{CallID: "c", Error: &wire.Error{Type: "T", Message: "m", Traceback: &trace, Returncode: &code, Cause: "SIGNAL", Violations: []wire.Violation{{Path: "p", Message: "m"}}}},
 	} {
-		b, err := o.encode(true)
+		end, err := o.end(start, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decodeOutcome("c", b)
+		got, err := decodeOutcome("c", end.Head, end.Value)
 		if a, b := text(got), text(o); err != nil || a != b {
 			t.Errorf("got %s, %v, want %s", a, err, b)
 		}
 	}
-	if _, err := decodeOutcome("c", []byte{0xc1}); err == nil {
+	if _, err := decodeOutcome("c", []byte{0xc1}, nil); err == nil {
 		t.Error("damaged outcome decodes")
 	}
 }

@@ -165,11 +165,11 @@ func (s *faultyStore) AcceptCall(ctx context.Context, row store.CallRow) error {
 	return s.get(func(s *faultyStore) error { return s.afterAccept })
 }
 
-func (s *faultyStore) FinishCall(ctx context.Context, id string, outcome []byte, finished time.Time) error {
+func (s *faultyStore) FinishCall(ctx context.Context, id string, end store.CallEnd) error {
 	if err := s.get(func(s *faultyStore) error { return s.beforeFinish }); err != nil {
 		return err
 	}
-	return s.Store.FinishCall(ctx, id, outcome, finished)
+	return s.Store.FinishCall(ctx, id, end)
 }
 
 // rig is a Dispatcher on a real store and journal, with fake links.
@@ -253,8 +253,8 @@ type answer struct {
 	err     error
 }
 
-// remote calls in the background.
-func (r *rig) remote(ctx context.Context, req Request) <-chan answer {
+// filled is a request with what it left out.
+func filled(req Request) Request {
 	if req.Sandbox == "" {
 		req.Sandbox = "box"
 	}
@@ -264,6 +264,12 @@ func (r *rig) remote(ctx context.Context, req Request) <-chan answer {
 	if req.Encoding == "" {
 		req.Encoding = wire.EncodingJSON
 	}
+	return req
+}
+
+// remote calls in the background.
+func (r *rig) remote(ctx context.Context, req Request) <-chan answer {
+	req = filled(req)
 	done := make(chan answer, 1)
 	go func() { // ends with the call, which each test ends
 		o, err := r.d.Remote(ctx, req)

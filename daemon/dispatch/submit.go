@@ -21,7 +21,8 @@ func (d *Dispatcher) submit(ctx context.Context, c checked) (*pending, Outcome, 
 	now := d.opts.Clock.Now()
 	id := c.request.ID
 	d.mu.Lock()
-	verdict, outcome := d.table.Reserve(now, c.request)
+	verdict, known := d.table.Reserve(now, c.request)
+	outcome := known.outcome
 	p := d.pending[id]
 	switch verdict {
 	case calls.New:
@@ -67,7 +68,7 @@ func conflict(id string) *errs.Error {
 func (d *Dispatcher) newPending(c checked) *pending {
 	p := &pending{
 		request: c.request, callable: c.call.Callable, call: c.call, want: c.call.ResultEncoding,
-		bytes: int64(len(c.call.Arguments)), done: make(chan struct{}),
+		bytes: int64(len(c.call.Arguments)), accepted: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(d.ctx)
 	d.pending[c.request.ID] = p
@@ -84,6 +85,7 @@ func (d *Dispatcher) reject(p *pending, o Outcome, err error) error {
 	d.mu.Unlock()
 	p.outcome, p.err = o, err
 	p.cancel(errOver)
+	close(p.accepted)
 	close(p.done)
 	return err
 }
@@ -112,8 +114,12 @@ func (d *Dispatcher) earlier(ctx context.Context, c checked) (_ *Outcome, open b
 	case row.Finished.IsZero() || mutant.Is(mutant.SkippedDedupe):
 		return nil, true, nil
 	}
-	outcome, err := decodeOutcome(row.ID, row.Outcome)
-	return &outcome, false, err
+	outcome, err := d.storedOutcome(context.WithoutCancel(ctx), row)
+	if outcome == nil {
+		o := notKept(row)
+		outcome = &o
+	}
+	return outcome, false, err
 }
 
 // accept writes the call down, unless it is written already, and sends it. An error means
@@ -135,7 +141,17 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 		}
 	}
 	now := d.opts.Clock.Now()
-	row := store.CallRow{ID: id, Sandbox: sandbox, RequestHash: []byte(p.request.Hash), Callable: p.callable, Accepted: now}
+	timeout := c.timeout
+	if timeout > 0 {
+		p.deadline = now.Add(timeout)
+		if !peer.Neighbour {
+			timeout += timeoutSlack
+		}
+	}
+	row := store.CallRow{
+		ID: id, Sandbox: sandbox, RequestHash: []byte(p.request.Hash), Callable: p.callable, Accepted: now,
+		Deadline: p.deadline, Encoding: p.want, Submitted: p.request.Submitted,
+	}
 	if !written {
 		// The caller's end must not leave it open whether the row was written.
 		if err := d.opts.Store.AcceptCall(context.WithoutCancel(ctx), row); err != nil {
@@ -146,16 +162,11 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 	d.opts.Journal.Append(sandbox, events.Event{
 		Time: now, Sandbox: sandbox, CallID: id, Body: &events.Call{Phase: events.CallAccepted, Callable: p.callable},
 	})
-	timeout := c.timeout
-	if timeout > 0 {
-		p.deadline = now.Add(timeout)
-		if !peer.Neighbour {
-			timeout += timeoutSlack
-		}
-	}
 	d.mu.Lock()
+	p.acceptedAt, p.submitted = now, p.request.Submitted && !written
 	effect := d.table.Accept(now, id, timeout)
 	d.mu.Unlock()
+	close(p.accepted)
 	d.apply(p, effect)
 	sent, ended := false, uint64(0)
 	if p.bytes <= inlineBytes {
@@ -182,8 +193,8 @@ func (d *Dispatcher) notAccepted(ctx context.Context, p *pending, err error) err
 		return conflict(p.request.ID)
 	}
 	if !p.request.Named {
-		encoded, _ := failed(p.request.ID, wire.ErrResultUnavailable, "the call was not accepted").encode(false)
-		_ = d.opts.Store.FinishCall(context.WithoutCancel(ctx), p.request.ID, encoded, d.opts.Clock.Now()) // most likely there is none
+		end := store.CallEnd{State: store.CallFailed, ErrorType: wire.ErrResultUnavailable, Finished: d.opts.Clock.Now()}
+		_ = d.opts.Store.FinishCall(context.WithoutCancel(ctx), p.request.ID, end) // most likely there is none
 	}
 	return err
 }
@@ -211,6 +222,7 @@ func (d *Dispatcher) send(p *pending, l Link, session uint64, f func(*wire.Call)
 	d.mu.Lock()
 	ours := d.table.Send(id)
 	p.life = peer.Life
+	p.atRuntime = p.atRuntime || ours
 	d.mu.Unlock()
 	if !ours {
 		return true // over before it was sent
@@ -224,6 +236,7 @@ func (d *Dispatcher) send(p *pending, l Link, session uint64, f func(*wire.Call)
 	case err == nil || errs.Is(err, errs.Unavailable):
 		d.mu.Lock()
 		effect, again := d.table.Unsend(d.opts.Clock.Now(), id)
+		p.atRuntime = p.atRuntime && !again
 		d.mu.Unlock()
 		d.apply(p, effect)
 		return !again || effect.End != calls.NoCause
@@ -278,16 +291,16 @@ func lost(p *pending, err error) Outcome {
 
 // leave takes a caller away whose ctx has ended, and returns why it has.
 func (d *Dispatcher) leave(ctx context.Context, p *pending) error {
-	if d.stopping.Load() {
-		return errStopping()
+	if !d.stopping.Load() {
+		d.leaves(p)
 	}
+	return d.gone(ctx, p)
+}
+
+// leaves takes one waiter of a call away.
+func (d *Dispatcher) leaves(p *pending) {
 	d.mu.Lock()
 	effect := d.table.Leave(d.opts.Clock.Now(), p.request.ID)
 	d.mu.Unlock()
 	d.apply(p, effect)
-	id := p.request.ID
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return errs.New(errs.DeadlineExceeded, errs.Deadline, "the caller's deadline ran out before call %s ended", id).WithMeta("call_id", id)
-	}
-	return errs.New(errs.Cancelled, errs.CallerLeft, "the caller left before call %s ended", id).WithMeta("call_id", id)
 }

@@ -193,7 +193,7 @@ func TestFollowerOfAFinishedCallEnds(t *testing.T) {
 	}
 	accept("c1")
 	accept("c2")
-	if err := j.store.FinishCall(t.Context(), "c1", nil, time.Now()); err != nil {
+	if err := j.store.FinishCall(t.Context(), "c1", store.CallEnd{State: store.CallSucceeded, Finished: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	j.Append("a", Event{CallID: "c1", Body: &Call{Phase: CallFinished}}, output("after"))

@@ -84,13 +84,10 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		}
 	}
 	// The last registered pattern wins: streams have our own handlers.
-	for _, handle := range []func() error{g.handleEvents, g.handlePull} {
+	for _, handle := range []func() error{g.handleEvents, g.handlePull, g.handleWatch, g.handleRemote} {
 		if err := handle(); err != nil {
 			return nil, err
 		}
-	}
-	if err := g.handleWatch(); err != nil {
-		return nil, err
 	}
 	return g, nil
 }

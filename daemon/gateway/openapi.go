@@ -10,16 +10,18 @@ import (
 
 // rawSchemas are the JSON types of raw_json fields; a field that is not here is any.
 var rawSchemas = map[string]string{
-	"v1RemoteRequest.args":           "array",
-	"v1RemoteRequest.kwargs":         "object",
-	"v1RemoteResponse.value":         "",
-	"v1LogRecord.extras":             "object",
-	"v1SpanEvent.attributes":         "object",
-	"v1SpanEvent.error":              "object",
-	"v1SpanEvent.events":             "array",
-	"v1PluginEvent.data":             "",
-	"RemoteServiceRemoteBody.args":   "array",
-	"RemoteServiceRemoteBody.kwargs": "object",
+	"v1RemoteRequest.args":            "array",
+	"v1RemoteRequest.kwargs":          "object",
+	"v1RemoteResponse.value":          "",
+	"v1LogRecord.extras":              "object",
+	"v1SpanEvent.attributes":          "object",
+	"v1SpanEvent.error":               "object",
+	"v1SpanEvent.events":              "array",
+	"v1PluginEvent.data":              "",
+	"RemoteServiceRemoteBody.args":    "array",
+	"RemoteServiceRemoteBody.kwargs":  "object",
+	"RemoteService_SubmitCall.args":   "array", // a body without a name of its own
+	"RemoteService_SubmitCall.kwargs": "object",
 }
 
 type object = map[string]any
@@ -41,12 +43,7 @@ func openAPIDocument() ([]byte, error) {
 	document["security"] = []any{object{"token": []any{}}}
 	definitions, _ := document["definitions"].(object)
 	for name, definition := range definitions {
-		properties, _ := definition.(object)["properties"].(object)
-		for field, property := range properties {
-			if kind, ok := rawSchemas[name+"."+field]; ok {
-				rawProperty(property.(object), kind)
-			}
-		}
+		rawProperties(name, definition)
 	}
 	paths, _ := document["paths"].(object)
 	plain := object{}
@@ -54,6 +51,8 @@ func openAPIDocument() ([]byte, error) {
 		for method, operation := range item.(object) {
 			path := plainPath(path, operation.(object))
 			streamOperation(operation.(object))
+			bodyOperation(operation.(object))
+			asyncOperation(operation.(object))
 			if plain[path] == nil {
 				plain[path] = object{}
 			}
@@ -66,6 +65,47 @@ func openAPIDocument() ([]byte, error) {
 		return nil, fmt.Errorf("write OpenAPI document: %w", err)
 	}
 	return append(text, '\n'), nil
+}
+
+// rawProperties corrects a schema of this name.
+func rawProperties(name string, schema any) {
+	properties, _ := schema.(object)["properties"].(object)
+	for field, property := range properties {
+		if kind, ok := rawSchemas[name+"."+field]; ok {
+			rawProperty(property.(object), kind)
+		}
+	}
+}
+
+// bodyOperation corrects the schema of a body that stands in the operation itself.
+func bodyOperation(operation object) {
+	id, _ := operation["operationId"].(string)
+	parameters, _ := operation["parameters"].([]any)
+	for _, p := range parameters {
+		if schema, ok := p.(object)["schema"].(object); ok {
+			rawProperties(id, schema)
+		}
+	}
+}
+
+// asyncOperation adds to Remote what the Prefer header makes of it.
+func asyncOperation(operation object) {
+	if operation["operationId"] != "RemoteService_Remote" {
+		return
+	}
+	parameters, _ := operation["parameters"].([]any)
+	operation["parameters"] = append(parameters, object{
+		"name": "Prefer", "in": "header", "type": "string",
+		"description": "`respond-async`: answer 202 with the Call once it is accepted; it goes on when the caller leaves. `respond-async, wait=N`: the outcome, if there is one within N seconds (RFC 7240).",
+	})
+	operation["responses"].(object)["202"] = object{
+		"description": "With `Prefer: respond-async`: the call was accepted.",
+		"schema":      object{"$ref": "#/definitions/v1Call"},
+		"headers": object{
+			"Location":           object{"type": "string", "description": "Path of the call."},
+			"Preference-Applied": object{"type": "string"},
+		},
+	}
 }
 
 func rawProperty(property object, kind string) {

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -12,12 +13,14 @@ import (
 
 // Bounds of what a runtime may send, beyond those of wire.
 const (
-	maxSidBytes    = 64
-	maxNameBytes   = 4096    // an event name, namespace or error type
-	maxViolations  = 256     // of one error; further ones are dropped
-	maxReadyBytes  = 2097152 // 2 MiB: a ready event
-	maxErrorBytes  = wire.MaxEventBytes
-	maxRecordBytes = wire.MaxEventBytes + wire.MaxBatchBytes // one batch: MaxBatchBytes unless one record is larger
+	maxSidBytes     = 64
+	maxNameBytes    = 4096    // an event name, namespace or error type
+	maxViolations   = 256     // of one error; further ones are dropped
+	maxReadyBytes   = 2097152 // 2 MiB: a ready event
+	maxStillCalls   = 4096    // calls that run on, in a ready event; further ones are dropped
+	maxStoppedBytes = 256
+	maxErrorBytes   = wire.MaxEventBytes
+	maxRecordBytes  = wire.MaxEventBytes + wire.MaxBatchBytes // one batch: MaxBatchBytes unless one record is larger
 )
 
 // attachmentLimit is how long the attachment of an event may be; 0 means that the event is
@@ -28,6 +31,8 @@ func attachmentLimit(namespace, event string) int {
 		return wire.MaxMessageBytes
 	case wire.NamespaceRPC + " " + wire.EventCallError:
 		return maxErrorBytes
+	case wire.NamespaceRPC + " " + wire.EventCallStopped:
+		return maxStoppedBytes
 	case wire.NamespaceRPC + " " + wire.EventReady, wire.NamespaceLog + " " + wire.EventReady:
 		return maxReadyBytes
 	case wire.NamespaceLog + " " + wire.EventRecords:
@@ -46,7 +51,21 @@ func decodeReady(b []byte) (wire.Ready, error) {
 	}
 	r.Error = cut(r.Error, maxNameBytes)
 	r.Python = cut(r.Python, 64)
+	r.Capabilities = r.Capabilities[:min(len(r.Capabilities), maxHealthCapabilities)]
+	for i, c := range r.Capabilities {
+		r.Capabilities[i] = cut(c, 64)
+	}
+	r.StillRunning = slices.DeleteFunc(r.StillRunning, func(id string) bool { return !ValidCallID(id) })
+	r.StillRunning = slices.Clip(r.StillRunning[:min(len(r.StillRunning), maxStillCalls)])
 	return r, nil
+}
+
+func decodeStopped(b []byte) (string, error) {
+	var r wire.CallRef
+	if err := wire.Unmarshal(b, &r); err != nil {
+		return "", violation("%s: %v", wire.EventCallStopped, err)
+	}
+	return r.CallID, nil
 }
 
 // decodeResult reads a result; its value is a part of b.

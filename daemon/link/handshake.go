@@ -13,7 +13,7 @@ func (l *Link) handshake(s *session, p Peer) (Peer, error) {
 	ready := map[string]bool{}
 	auth := wire.Auth{
 		Token: l.opts.Token, Role: wire.RoleDaemon, Epoch: l.opts.Epoch,
-		Capabilities: []string{wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck, wire.CapBaggage},
+		Capabilities: []string{wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck, wire.CapBaggage, wire.CapIsolation, wire.CapRetire},
 	}
 	for len(ready) < 2 {
 		i, ok := s.in.get()
@@ -55,6 +55,10 @@ func (l *Link) handshake(s *session, p Peer) (Peer, error) {
 			ready[i.namespace] = true
 			if i.namespace == wire.NamespaceRPC {
 				h.Ready, h.Error, h.Python = r.WorkerOK, r.Error, r.Python
+				p.StillRunning = r.StillRunning
+				if len(r.Capabilities) > 0 {
+					h.Capabilities = r.Capabilities
+				}
 			} else {
 				p.Life = r.Sid
 			}

@@ -42,6 +42,9 @@ type Handler interface {
 	// Result and CallError are outcomes of calls; the id may be one that is not ours.
 	Result(r wire.Result)
 	CallError(e wire.CallError)
+	// Stopped tells that a call which was cancelled, or whose time ran out, has no code running
+	// any more; the id may be one that is not ours.
+	Stopped(callID string)
 	// Disconnected is the last call of a connection. Of the calls that were queued on it, those
 	// named surely did not leave.
 	Disconnected(unsent []string, err error)
@@ -56,6 +59,8 @@ type Peer struct {
 	// Life names the life of one of our runtimes: it remembers the id of every call that it
 	// got in that life. Empty for a neighbour.
 	Life string
+	// StillRunning are stopped calls whose code runs at the time of the connect.
+	StillRunning []string
 }
 
 // Binder is a Handler that wants to know its Link: New calls Bind once.
@@ -317,6 +322,15 @@ func (l *Link) handle(s *session, i inbound) error {
 			return s.charge()
 		}
 		l.opts.Handler.CallError(e)
+	case wire.EventCallStopped:
+		id, err := decodeStopped(i.data)
+		if err != nil {
+			return err
+		}
+		if !ValidCallID(id) {
+			return s.charge()
+		}
+		l.opts.Handler.Stopped(id)
 	case wire.EventReady:
 		r, err := decodeReady(i.data)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,36 @@ func TestCallAndOutcomes(t *testing.T) {
 	}
 	if h.errors[0].Error.Type != "ValueError" {
 		t.Errorf("error %+v", h.errors[0].Error)
+	}
+}
+
+// What goes on in a sandbox although its call is over is told at the connect and later.
+func TestStoppedCalls(t *testing.T) {
+	l := newListener(t)
+	l.serve(func(_ int, p *peer) {
+		p.upgrade()
+		p.text(openPacket)
+		many := append(slices.Repeat([]string{"NOT-AN-ID"}, 5000), "a", "b")
+		for range 2 {
+			s := p.readText()
+			p.text(s[:7] + `{"sid":"N"}`)
+			p.event(s[2:6], wire.EventReady, wire.Ready{Sid: "stream", WorkerOK: true, Capabilities: []string{wire.CapRetire}, StillRunning: many})
+		}
+		var r wire.StreamResume
+		p.readEvent(wire.EventStreamResume, &r)
+		p.event(wire.NamespaceRPC, wire.EventCallStopped, wire.CallRef{CallID: "NOT-AN-ID"})
+		p.event(wire.NamespaceRPC, wire.EventCallStopped, wire.CallRef{CallID: "a"})
+		p.idle()
+	})
+	h := &recorder{}
+	start(t, l, h, nil)
+	await.True(t, func() bool { return len(get(h, func(r *recorder) []string { return r.stopped })) > 0 }, "the stopped call")
+	peer := get(h, func(r *recorder) Peer { return r.peer })
+	if diff := cmp.Diff([]string{"a", "b"}, peer.StillRunning); diff != "" || len(peer.Health.Capabilities) != 1 {
+		t.Errorf("peer %+v", peer)
+	}
+	if diff := cmp.Diff([]string{"a"}, get(h, func(r *recorder) []string { return r.stopped })); diff != "" {
+		t.Error(diff)
 	}
 }
 

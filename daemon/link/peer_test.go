@@ -216,6 +216,7 @@ type recorder struct {
 	batches      []wire.Batch
 	results      []wire.Result
 	errors       []wire.CallError
+	stopped      []string
 	gate         chan struct{} // if not nil, Records waits for it
 }
 
@@ -246,6 +247,12 @@ func (r *recorder) CallError(e wire.CallError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.errors = append(r.errors, e)
+}
+
+func (r *recorder) Stopped(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = append(r.stopped, id)
 }
 
 func (r *recorder) Disconnected(unsent []string, err error) {

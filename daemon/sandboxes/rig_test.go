@@ -76,6 +76,7 @@ func (receiver) Connected(link.Peer) link.Resume { return link.Resume{} }
 func (receiver) Records(wire.Batch)              {}
 func (receiver) Result(wire.Result)              {}
 func (receiver) CallError(wire.CallError)        {}
+func (receiver) Stopped(string)                  {}
 func (receiver) Disconnected([]string, error)    {}
 
 // newRig starts a Manager with the real runtime.

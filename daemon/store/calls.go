@@ -9,29 +9,89 @@ import (
 	"github.com/agentixd/agentixd/internal/errs"
 )
 
-// CallRow is one call: what was accepted and, once it is finished, its outcome.
+// The states of a call.
+const (
+	CallRunning   int64 = 1
+	CallSucceeded int64 = 2
+	CallFailed    int64 = 3
+	CallCancelled int64 = 4
+)
+
+// Where the outcome of a call is.
+const (
+	keptNot    int64 = 0 // nowhere: it was not to be kept, or is no longer
+	keptInRow  int64 = 1
+	keptInFile int64 = 2 // its value is in a file of its own
+)
+
+// CallRow is one call: what was accepted and, once it is finished, how.
 type CallRow struct {
+	Num         int64 // grows with each call that is accepted; set by the store
 	ID          string
 	Sandbox     string
 	RequestHash []byte
 	Callable    string
 	Accepted    time.Time
-	Finished    time.Time // zero while the call has no outcome
-	Outcome     []byte
+	Deadline    time.Time // zero = none
+	Encoding    string    // that its result was asked for in
+	Submitted   bool      // it goes on without a waiter
+
+	State     int64
+	Finished  time.Time // zero while the call has no outcome
+	ErrorType string    // of an outcome without a result
+	Kept      bool      // its outcome can be read by Outcome
 }
 
-const callColumns = "id, sandbox, request_hash, callable, accepted, sum, finished, outcome_sum, outcome"
+// CallEnd is the outcome of a call.
+type CallEnd struct {
+	State     int64
+	ErrorType string
+	Finished  time.Time
+	Keep      bool   // whether the following is kept, too
+	Head      []byte // everything but the value
+	Value     []byte // kept as it is, in a file of its own if it is large
+}
+
+const callColumns = "num, id, sandbox, request_hash, callable, accepted, deadline, encoding, submitted, sum, state, finished, error_type, end_sum, kept"
+
+// acceptSum is over what is known of a call when it is accepted. What schema 2 did not know
+// does not count where it is empty.
+func acceptSum(r *CallRow) int64 {
+	parts := []any{r.ID, r.Sandbox, r.RequestHash, r.Callable, r.Accepted.UnixNano()}
+	if deadline := nanos(r.Deadline); deadline != 0 || r.Encoding != "" || r.Submitted {
+		parts = append(parts, deadline, r.Encoding, number(r.Submitted))
+	}
+	return checksum(parts...)
+}
+
+func endSum(id string, finished, state int64, errorType string) int64 {
+	return checksum(id, finished, state, errorType)
+}
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // AcceptCall writes a call down; durable on return, so that the call may be sent. It returns
 // AlreadyExists if the id is taken, whatever the request was.
 func (s *Store) AcceptCall(ctx context.Context, row CallRow) error {
-	accepted := row.Accepted.UnixNano()
-	hash := append([]byte{}, row.RequestHash...)
-	sum := checksum(row.ID, row.Sandbox, hash, row.Callable, accepted)
+	row.RequestHash = append([]byte{}, row.RequestHash...)
+	sum := acceptSum(&row)
 	fresh := false
 	err := s.writer.do(ctx, 256, func(tx *tx) error {
-		n, err := tx.exec("INSERT INTO call (id, sandbox, request_hash, callable, accepted, sum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-			row.ID, row.Sandbox, hash, row.Callable, accepted, sum)
+		n, err := tx.exec(`INSERT INTO call (id, sandbox, request_hash, callable, accepted, deadline, encoding, submitted, sum, state)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			row.ID, row.Sandbox, row.RequestHash, row.Callable, row.Accepted.UnixNano(), nanos(row.Deadline), row.Encoding, number(row.Submitted), sum, CallRunning)
 		fresh = n == 1
 		return err
 	})
@@ -44,18 +104,42 @@ func (s *Store) AcceptCall(ctx context.Context, row CallRow) error {
 	return nil
 }
 
+// SubmitCall notes that a call which was accepted goes on without a waiter; durable on return.
+func (s *Store) SubmitCall(ctx context.Context, id string) error {
+	row, err := s.Call(ctx, id)
+	if err != nil || row.Submitted {
+		return err
+	}
+	row.Submitted = true
+	sum := acceptSum(&row)
+	err = s.writer.do(ctx, 256, func(tx *tx) error {
+		_, err := tx.exec("UPDATE call SET submitted = 1, sum = ? WHERE id = ?", sum, id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note call %s as submitted: %w", id, err)
+	}
+	return nil
+}
+
 // FinishCall gives a call its outcome; durable on return. The first outcome stays: for a
 // finished call FinishCall returns AlreadyExists, for an unknown one NotFound.
-func (s *Store) FinishCall(ctx context.Context, id string, outcome []byte, finished time.Time) error {
-	if outcome == nil {
-		outcome = []byte{}
+func (s *Store) FinishCall(ctx context.Context, id string, end CallEnd) error {
+	row := outcomeRow{kept: keptNot}
+	var err error
+	if end.Keep {
+		if row, err = s.outcomes.put(id, end.Head, end.Value); err != nil {
+			return fmt.Errorf("finish call %s: %w", id, err)
+		}
 	}
-	at := finished.UnixNano()
-	sum := checksum(id, at, outcome)
+	at := end.Finished.UnixNano()
+	sum := endSum(id, at, end.State, end.ErrorType)
 	var refused error
-	err := s.writer.do(ctx, len(outcome)+256, func(tx *tx) error {
+	err = s.writer.do(ctx, len(row.head)+len(row.value)+256, func(tx *tx) error {
 		refused = nil
-		n, err := tx.exec("UPDATE call SET finished = ?, outcome_sum = ?, outcome = ? WHERE id = ? AND finished IS NULL", at, sum, outcome, id)
+		n, err := tx.exec(`UPDATE call SET state = ?, finished = ?, error_type = ?, end_sum = ?, kept = ?, size = ?, outcome_sum = ?, head = ?, value = ?
+			WHERE id = ? AND finished IS NULL`,
+			end.State, at, end.ErrorType, sum, row.kept, row.size, row.sum, row.head, row.value, id)
 		if err == nil && n == 0 {
 			refused, err = whyNotFinished(tx, id)
 		}
@@ -63,6 +147,16 @@ func (s *Store) FinishCall(ctx context.Context, id string, outcome []byte, finis
 	})
 	if err == nil {
 		err = refused
+	}
+	if row.kept != keptNot {
+		// With another error it may have been written all the same; what was not is found at
+		// the next start.
+		switch {
+		case err == nil:
+			s.keepOutcome(row, end.Finished)
+		case errs.Is(err, errs.NotFound):
+			s.outcomes.drop(row)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("finish call %s: %w", id, err)
@@ -95,7 +189,7 @@ func (s *Store) Call(ctx context.Context, id string) (CallRow, error) {
 
 // OpenCalls returns the calls without an outcome, in order of acceptance.
 func (s *Store) OpenCalls(ctx context.Context) ([]CallRow, error) {
-	rows, err := s.calls(ctx, "finished IS NULL ORDER BY accepted")
+	rows, err := s.calls(ctx, "finished IS NULL ORDER BY num")
 	if err != nil {
 		return nil, fmt.Errorf("list open calls: %w", err)
 	}
@@ -122,8 +216,46 @@ func (s *Store) LastCalls(ctx context.Context) (map[string]time.Time, error) {
 	return last, s.translate(rows.Err())
 }
 
+// CallQuery selects calls.
+type CallQuery struct {
+	Sandbox string  // empty = of all sandboxes
+	Before  int64   // those with a lower Num; 0 = from the newest on
+	States  []int64 // empty = all
+	Limit   int     // at most this many
+}
+
+// Calls returns calls, the newest first.
+func (s *Store) Calls(ctx context.Context, q CallQuery) ([]CallRow, error) {
+	where, args := "1", []any{}
+	and := func(condition string, values ...any) {
+		where += " AND " + condition
+		args = append(args, values...)
+	}
+	if q.Sandbox != "" {
+		and("sandbox = ?", q.Sandbox)
+	}
+	if q.Before > 0 {
+		and("num < ?", q.Before)
+	}
+	if len(q.States) > 0 {
+		var mask int64
+		for _, state := range q.States {
+			mask |= 1 << state
+		}
+		and("(1 << state) & ? != 0", mask)
+	}
+	rows, err := s.calls(ctx, where+" ORDER BY num DESC LIMIT ?", append(args, q.Limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("list calls: %w", err)
+	}
+	return rows, nil
+}
+
 // PruneCalls forgets calls that finished before a time, and returns how many.
 func (s *Store) PruneCalls(ctx context.Context, before time.Time) (int64, error) {
+	if err := s.ExpireOutcomes(ctx, before); err != nil {
+		return 0, err
+	}
 	var n int64
 	err := s.writer.do(ctx, 0, func(tx *tx) (err error) {
 		n, err = tx.exec("DELETE FROM call WHERE finished < ?", before.UnixNano())
@@ -143,25 +275,40 @@ func (s *Store) calls(ctx context.Context, where string, args ...any) ([]CallRow
 	defer func() { _ = rows.Close() }()
 	var all []CallRow
 	for rows.Next() {
-		var r CallRow
-		var accepted, sum int64
-		var finished, outcomeSum sql.NullInt64
-		if err := rows.Scan(&r.ID, &r.Sandbox, &r.RequestHash, &r.Callable, &accepted, &sum, &finished, &outcomeSum, &r.Outcome); err != nil {
-			return nil, s.translate(err)
-		}
-		if err := s.verify("call", r.ID, sum, r.ID, r.Sandbox, r.RequestHash, r.Callable, accepted); err != nil {
+		r, err := s.scanCall(rows)
+		if err != nil {
 			return nil, err
-		}
-		r.Accepted = time.Unix(0, accepted)
-		if finished.Valid {
-			if err := s.verify("call", r.ID, outcomeSum.Int64, r.ID, finished.Int64, r.Outcome); err != nil {
-				return nil, err
-			}
-			r.Finished = time.Unix(0, finished.Int64)
 		}
 		all = append(all, r)
 	}
 	return all, s.translate(rows.Err())
+}
+
+func (s *Store) scanCall(rows *sql.Rows) (CallRow, error) {
+	var r CallRow
+	var accepted, deadline, submitted, sum, kept int64
+	var finished, end sql.NullInt64
+	var errorType sql.NullString
+	if err := rows.Scan(&r.Num, &r.ID, &r.Sandbox, &r.RequestHash, &r.Callable, &accepted, &deadline, &r.Encoding, &submitted, &sum,
+		&r.State, &finished, &errorType, &end, &kept); err != nil {
+		return r, s.translate(err)
+	}
+	r.Accepted, r.Submitted, r.ErrorType, r.Kept = time.Unix(0, accepted), submitted != 0, errorType.String, kept != keptNot
+	if deadline != 0 {
+		r.Deadline = time.Unix(0, deadline)
+	}
+	if got := acceptSum(&r); got != sum {
+		return r, s.badSum("call", r.ID, got, sum)
+	}
+	if finished.Valid {
+		if err := s.verify("call", r.ID, end.Int64, r.ID, finished.Int64, r.State, r.ErrorType); err != nil {
+			return r, err
+		}
+		r.Finished = time.Unix(0, finished.Int64)
+	} else if r.State != CallRunning || r.Kept {
+		return r, s.badSum("call", r.ID, 0, sum)
+	}
+	return r, nil
 }
 
 func callNotFound(id string) error {

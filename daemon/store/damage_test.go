@@ -24,7 +24,7 @@ func TestR16_DamageIsNeverWrongData(t *testing.T) {
 		if err := s.AcceptCall(t.Context(), CallRow{ID: id, Sandbox: id, RequestHash: body(i)[:32], Callable: "m::f", Accepted: time.Unix(int64(i), 0)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.FinishCall(t.Context(), id, body(i), time.Unix(int64(i), 1)); err != nil {
+		if err := s.FinishCall(t.Context(), id, CallEnd{State: CallSucceeded, Finished: time.Unix(int64(i), 1), Keep: true, Value: body(i)}); err != nil {
 			t.Fatal(err)
 		}
 		seq := uint64(i + 1)
@@ -94,8 +94,12 @@ func readDamaged(t *testing.T, dir, what string, body func(int) []byte) {
 		}
 	}
 	for i := range 30 {
-		if row, err := s.Call(t.Context(), fmt.Sprint(i)); err == nil && !row.Finished.IsZero() {
-			check(row.ID, row.Outcome)
+		id := fmt.Sprint(i)
+		if row, err := s.Call(t.Context(), id); err == nil && (row.ID != id || row.State != CallRunning && row.State != CallSucceeded) {
+			t.Errorf("%s: row %q has wrong data", what, id)
+		}
+		if _, value, err := s.Outcome(t.Context(), id); err == nil {
+			check(id, value)
 		}
 	}
 	_ = s.Batches(t.Context(), BatchQuery{}, func(b BatchRow) (bool, error) {

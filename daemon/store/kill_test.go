@@ -37,7 +37,7 @@ func writeUntilKilled(dir string) {
 				}
 				_, _ = fmt.Fprintln(os.Stdout, id)
 				if i%2 == 0 {
-					if err := s.FinishCall(context.Background(), id, make([]byte, i%9000), time.Now()); err != nil {
+					if err := s.FinishCall(context.Background(), id, CallEnd{State: CallSucceeded, Finished: time.Now(), Keep: true, Value: make([]byte, i%9000)}); err != nil {
 						panic(err)
 					}
 					_, _ = fmt.Fprintln(os.Stdout, id, "done")

@@ -22,15 +22,16 @@ import (
 
 // schemaVersion is kept in PRAGMA user_version. A higher one is refused before anything is
 // written; a lower one is brought up by the steps of migrations.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // applicationID marks the file as ours ("agtx"), so that a foreign SQLite file is refused.
 const applicationID = 0x61677478
 
 // migrations[i] leads from version i to i+1. Times are nanoseconds since the epoch, `sum`
 // is a checksum over the row. Tables that calls write have no further index: each would add
-// a page to every commit. In `batch` the blob comes last: scans of the other columns
-// then do not read it.
+// a page to every commit. In `call` and `batch` the blobs come last: scans of the other
+// columns then do not read them. The rows of `call` are in the order of acceptance, so that
+// the pages that calls write are few, and the newest are found at the end.
 var migrations = []string{`
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE sandbox (id TEXT PRIMARY KEY, record BLOB NOT NULL, sum INTEGER NOT NULL);
@@ -52,7 +53,17 @@ CREATE UNIQUE INDEX batch_seq ON batch (journal, last_seq);
 CREATE TABLE stream (
 	journal INTEGER NOT NULL, name TEXT NOT NULL, sid TEXT NOT NULL, cursor INTEGER NOT NULL,
 	PRIMARY KEY (journal, name)) WITHOUT ROWID;
+`, `
+ALTER TABLE call RENAME TO call_2;
+CREATE TABLE call (
+	num INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sandbox TEXT NOT NULL, request_hash BLOB NOT NULL, callable TEXT NOT NULL,
+	accepted INTEGER NOT NULL, deadline INTEGER NOT NULL, encoding TEXT NOT NULL, submitted INTEGER NOT NULL, sum INTEGER NOT NULL,
+	state INTEGER NOT NULL, finished INTEGER, error_type TEXT, end_sum INTEGER,
+	kept INTEGER NOT NULL DEFAULT 0, size INTEGER NOT NULL DEFAULT 0, outcome_sum INTEGER, head BLOB, value BLOB);
 `}
+
+// goSteps are what a migration does besides its SQL, by the version that it leads to.
+var goSteps = map[int]func(ctx context.Context, conn *sql.Conn) error{3: moveCalls}
 
 // openDB opens the file with pragmas added to those that every connection needs.
 func openDB(path string, pragmas ...string) (*sql.DB, error) {
@@ -138,18 +149,35 @@ func migrate(ctx context.Context, conn *sql.Conn) error {
 	if version == schemaVersion {
 		return nil
 	}
-	steps := append([]string{"BEGIN IMMEDIATE"}, migrations[version:]...)
-	steps = append(steps,
-		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
-		"COMMIT")
-	for _, step := range steps {
-		if _, err := conn.ExecContext(ctx, step); err != nil {
-			_, _ = conn.ExecContext(ctx, "ROLLBACK")
-			return fmt.Errorf("migrate from schema %d: %w", version, err)
-		}
+	if err := migrateFrom(ctx, conn, version); err != nil {
+		_, _ = conn.ExecContext(ctx, "ROLLBACK")
+		return fmt.Errorf("migrate from schema %d: %w", version, err)
 	}
 	return nil
+}
+
+func migrateFrom(ctx context.Context, conn *sql.Conn, version int) error {
+	run := func(step string) error {
+		_, err := conn.ExecContext(ctx, step)
+		return err
+	}
+	if err := run("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for i, step := range migrations[version:] {
+		if err := run(step); err != nil {
+			return err
+		}
+		if more := goSteps[version+i+1]; more != nil {
+			if err := more(ctx, conn); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(
+		run(fmt.Sprintf("PRAGMA application_id = %d", applicationID)),
+		run(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)),
+		run("COMMIT"))
 }
 
 // countOpening raises the epoch and makes the instance name at the first opening.

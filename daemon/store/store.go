@@ -46,6 +46,7 @@ type Store struct {
 	epoch    int64
 	instance string
 	logger   *slog.Logger
+	outcomes *outcomes
 
 	reads  *sql.DB
 	writer *writer
@@ -59,6 +60,7 @@ type Store struct {
 // another daemon has open, naming its process, and one that a newer version wrote.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	s := &Store{path: filepath.Join(dir, fileName), logger: slog.Default()}
+	s.outcomes = &outcomes{dir: filepath.Join(dir, outcomesName), limits: DefaultKeepLimits}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open state directory %s: %w", dir, err), s.Close())
@@ -90,6 +92,9 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	}
 	s.reads.SetMaxOpenConns(8)
 	s.reads.SetMaxIdleConns(2) // each has a cache of its own
+	if err := s.loadOutcomes(ctx); err != nil {
+		return nil, err
+	}
 	if s.syncer, err = openSyncer(ctx, s); err != nil {
 		return nil, err
 	}
@@ -113,6 +118,7 @@ func (s *Store) Close() error {
 		if s.writer != nil {
 			failures = append(failures, s.writer.close())
 		}
+		failures = append(failures, s.outcomes.close())
 		if s.lock != nil {
 			failures = append(failures, s.lock.Close())
 		}

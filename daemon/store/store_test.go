@@ -77,6 +77,9 @@ func files(t testing.TB, dir string) map[string][]byte {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +187,9 @@ func TestR1_FirstOutcomeStays(t *testing.T) {
 	results := make([]error, 20)
 	for i := range results {
 		wg.Go(func() {
-			results[i] = s.FinishCall(t.Context(), "c1", fmt.Appendf(nil, "outcome %d", i), at.Add(time.Second))
+			results[i] = s.FinishCall(t.Context(), "c1", CallEnd{
+				State: CallFailed, ErrorType: "E", Finished: at.Add(time.Second), Keep: true, Head: fmt.Appendf(nil, "outcome %d", i), Value: []byte{1},
+			})
 		})
 	}
 	wg.Wait()
@@ -203,14 +208,17 @@ func TestR1_FirstOutcomeStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row.Finished, row.Outcome = at.Add(time.Second), []byte(won)
+	row.Num, row.State, row.ErrorType, row.Finished, row.Kept = 1, CallFailed, "E", at.Add(time.Second), true
 	if diff := cmp.Diff(row, got); diff != "" {
 		t.Error(diff)
+	}
+	if head, value, err := s.Outcome(t.Context(), "c1"); err != nil || string(head) != won || len(value) != 1 {
+		t.Errorf("outcome %q %q %v, want %q", head, value, err, won)
 	}
 	if open, err := s.OpenCalls(t.Context()); err != nil || len(open) != 0 {
 		t.Errorf("open calls: got %v %v", open, err)
 	}
-	if err := s.FinishCall(t.Context(), "unknown", nil, at); !errs.Is(err, errs.NotFound) {
+	if err := s.FinishCall(t.Context(), "unknown", CallEnd{State: CallSucceeded, Finished: at}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("unknown call finished: got %v", err)
 	}
 	if _, err := s.Call(t.Context(), "unknown"); !errs.Is(err, errs.NotFound) {

@@ -39,8 +39,12 @@ func checksum(parts ...any) int64 {
 // verify compares a row's checksum; table and key name the row in the error.
 func (s *Store) verify(table string, key any, want int64, parts ...any) error {
 	if got := checksum(parts...); got != want {
-		return damaged(s.path, fmt.Errorf("row %v of table %s has checksum %08x, not %08x",
-			strings.ToValidUTF8(fmt.Sprint(key), "?"), table, got, want))
+		return s.badSum(table, key, got, want)
 	}
 	return nil
+}
+
+func (s *Store) badSum(table string, key any, got, want int64) error {
+	return damaged(s.path, fmt.Errorf("row %v of table %s has checksum %08x, not %08x",
+		strings.ToValidUTF8(fmt.Sprint(key), "?"), table, got, want))
 }

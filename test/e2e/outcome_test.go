@@ -154,24 +154,6 @@ func TestSandboxLostUnderACall(t *testing.T) {
 	}
 }
 
-func TestOutcomeThatIsNoLongerKept(t *testing.T) {
-	e, sandbox := start(t)
-	request := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::text", Args: "[70000]", CallId: "large"}
-	if a := grpcUnix(t.Context(), t, e, request); len(a.value) != 70002 {
-		t.Fatalf("got %v, %v", a.err, a.st)
-	}
-	small := &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::text", Args: "[3]", CallId: "small"}
-	isValue(`"xxx"`)(t, grpcUnix(t.Context(), t, e, small))
-	e.Stop(t)
-	e.Boot(t)
-	for name, remote := range protocols {
-		t.Run(name, func(t *testing.T) {
-			isError("ResultUnavailable", "no longer kept")(t, remote(t.Context(), t, e, request))
-			isValue(`"xxx"`)(t, remote(t.Context(), t, e, small))
-		})
-	}
-}
-
 // marked asks whether a function in the sandbox has left a file.
 func marked(t *testing.T, e *daemontest.Env, sandbox, name, file string) bool {
 	t.Helper()
