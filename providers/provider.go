@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"time"
 )
 
@@ -84,6 +85,7 @@ type Spec struct {
 	Project *Dir   // nil = none
 	Env     map[string]string
 	Limits  Limits
+	Workers int // worker processes of the runtime; 0 = 1
 	// Token is the runtime's secret. It reaches the runtime over its standard input only.
 	Token string
 	// NeighbourSecret lets clients of the public protocol in, and is told as the token is;
@@ -103,6 +105,14 @@ func (s Spec) StdinLine() ([]byte, error) {
 		return nil, fmt.Errorf("encode token: %w", err)
 	}
 	return append(line, '\n'), nil
+}
+
+// WorkerArgs are the arguments that tell a runtime its number of workers.
+func (s Spec) WorkerArgs() []string {
+	if s.Workers <= 1 {
+		return nil
+	}
+	return []string{"--workers", strconv.Itoa(s.Workers)}
 }
 
 // Foreigner is a Handle of a runtime that someone else runs.

@@ -16,18 +16,17 @@ import (
 // unknownGrace is how long a resume of an unknown id waits for its call.
 const unknownGrace = 2 * time.Second
 
-// callWorker is what calls need of workerproc.Supervisor.
-type callWorker interface {
-	Send(callID string, body ...[]byte) error
+// callWorkers is what calls need of workerproc.Pool.
+type callWorkers interface {
+	Send(callID string, alone bool, body ...[]byte) error
 	Unsend(callID string) bool
-	Waiting() map[string]bool
-	Withdraw() []string
+	Cancel(callID string) workerproc.Cancelled
 }
 
-// calls runs the call table: it starts calls on the worker and delivers each outcome once.
+// calls runs the call table: it starts calls on workers and delivers each outcome once.
 type calls struct {
 	hub     *hub
-	worker  callWorker
+	workers callWorkers
 	foreign bool // the worker is a neighbour's: it knows only the public protocol
 	clock   clock.Clock
 
@@ -38,6 +37,7 @@ type calls struct {
 	asked   map[string]map[calltable.Owner]struct{} // unknown ids that neighbours resumed
 	early   map[string]struct{}                     // unknown ids that neighbours cancelled
 	aging   bool                                    // a timer will look for outcomes that are too old
+	running map[string]struct{}                     // stopped calls whose code may still run
 }
 
 func newCalls(h *hub, foreign bool, c clock.Clock) *calls {
@@ -48,6 +48,7 @@ func newCalls(h *hub, foreign bool, c clock.Clock) *calls {
 		waiters: map[string][]chan calltable.Outcome{},
 		asked:   map[string]map[calltable.Owner]struct{}{},
 		early:   map[string]struct{}{},
+		running: map[string]struct{}{},
 	}
 }
 
@@ -111,7 +112,7 @@ func callFrame(h *callHead, arguments []byte) ([][]byte, error) {
 	return [][]byte{head, arguments}, nil
 }
 
-// submit hands a call to the worker.
+// submit hands a call to a worker.
 func (c *calls) submit(call *wire.Call) *wire.Error {
 	head := callHead{Type: wire.FrameCall, CallID: call.CallID, Callable: call.Callable, Context: call.Context}
 	if c.foreign {
@@ -124,10 +125,10 @@ func (c *calls) submit(call *wire.Call) *wire.Error {
 	}
 	body, err := callFrame(&head, call.Arguments)
 	if err == nil {
-		err = c.worker.Send(call.CallID, body...)
+		err = c.workers.Send(call.CallID, call.Isolation == wire.IsolationProcess, body...)
 	}
 	if mutant.Is(mutant.DoubleSend) {
-		c.clock.AfterFunc(30*time.Millisecond, func() { _ = c.worker.Send(call.CallID, body...) })
+		c.clock.AfterFunc(30*time.Millisecond, func() { _ = c.workers.Send(call.CallID, false, body...) })
 	}
 	switch {
 	case errors.Is(err, wire.ErrFrameLimit):
@@ -179,51 +180,14 @@ func (c *calls) unwait(id string, wait chan calltable.Outcome) {
 	}
 }
 
-// expire ends a call whose timeout ran out.
-func (c *calls) expire(id string, d time.Duration) {
-	c.stop(id, &wire.Error{Type: wire.ErrDeadlineExceeded, Message: fmt.Sprintf("the call did not end within %s", d)})
-}
-
-// cancel ends a call on behalf of p; it reports whether the call ran.
-func (c *calls) cancel(p *peer, id string) {
-	c.mu.Lock()
-	state, owner, _ := c.table.Lookup(id)
-	if state == calltable.StateUnknown && !p.daemon {
-		c.cancelEarly(id)
-	}
-	c.mu.Unlock()
-	if p.daemon == (owner == calltable.Neighbour) && state != calltable.StateUnknown {
-		return // not of this side
-	}
-	switch {
-	case state == calltable.StateRunning:
-		c.stop(id, cancelled())
-	case state == calltable.StateRetained && !p.daemon:
-		c.ack(p, id)
-	}
-}
-
-// stop gives a running call the outcome e at once and cancels it on the worker, whose own
-// outcome then comes too late and is dropped.
-func (c *calls) stop(id string, e *wire.Error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if state, _, _ := c.table.Lookup(id); state != calltable.StateRunning {
-		return
-	}
-	if !c.worker.Unsend(id) {
-		body, err := wire.Marshal(map[string]string{"type": wire.FrameCancel, "call_id": id})
-		if err == nil {
-			_ = c.worker.Send("", body) // a full queue: the caller has its answer all the same
-		}
-	}
-	c.finishLocked(id, errorOutcome(id, e))
-}
-
 // ack forgets an outcome that p confirmed.
 func (c *calls) ack(p *peer, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.ackLocked(p, id)
+}
+
+func (c *calls) ackLocked(p *peer, id string) {
 	_, _, outcome := c.table.Lookup(id)
 	switch {
 	case !p.daemon && !c.table.Claimed(id, p.id): // it may not have been for p
@@ -308,25 +272,18 @@ func (c *calls) answerUnknown(id string) {
 // sendTo queues an outcome for one peer.
 func (c *calls) sendTo(p *peer, o calltable.Outcome) { c.hub.direct(p.id, o) }
 
-// workerDied ends each call that was sent to the worker that died.
+// workerDied ends the calls of the worker that died.
 func (c *calls) workerDied(d workerproc.Death) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waiting := c.worker.Waiting()
 	e := &wire.Error{Type: wire.ErrWorkerDied, Message: d.Message, Returncode: d.Returncode, Cause: d.Cause, Limit: d.Limit}
-	for _, id := range c.table.RunningIDs() {
-		if !waiting[id] {
-			c.finishLocked(id, errorOutcome(id, e))
-		}
+	for _, id := range d.Calls {
+		c.finish(id, errorOutcome(id, e))
 	}
 }
 
-// bootFailed ends each call that waits for a worker.
+// bootFailed ends each call that waited for a worker.
 func (c *calls) bootFailed(b workerproc.BootError) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range c.worker.Withdraw() {
-		c.finishLocked(id, errorOutcome(id, &wire.Error{Type: b.Type, Message: "worker does not start: " + b.Message}))
+	for _, id := range b.Calls {
+		c.finish(id, errorOutcome(id, &wire.Error{Type: b.Type, Message: "worker does not start: " + b.Message}))
 	}
 }
 

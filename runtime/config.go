@@ -32,7 +32,11 @@ type Config struct {
 	Project       string   // directory first on the worker's import path
 	Python        string   // interpreter of the worker; "" = python3 from PATH
 	WorkerCommand []string // another worker, in foreign mode
-	Token         string   // what our daemon must present
+	Workers       int      // worker processes, at most wire.MaxWorkers; 0 = 1
+	// StopGrace is how long the code of a call that was cancelled, or whose time ran out, may go
+	// on before it costs its worker; 0 = two seconds.
+	StopGrace time.Duration
+	Token     string // what our daemon must present
 	// NeighbourSecret is what hosts of the public protocol must present, as the password of
 	// HTTP Basic. With neither a token nor a secret all that reach the address are let in;
 	// with a token alone, no neighbour.
@@ -71,6 +75,12 @@ func (c *Config) Validate() error {
 	}
 	if c.PingInterval < 0 || c.PingTimeout <= c.PingInterval {
 		return fmt.Errorf("a ping timeout of %s is not longer than the interval of %s", c.PingTimeout, c.PingInterval)
+	}
+	if c.Workers < 0 || c.Workers > wire.MaxWorkers {
+		return fmt.Errorf("%d workers: must be from 1 to %d", c.Workers, wire.MaxWorkers)
+	}
+	if c.StopGrace < 0 {
+		return fmt.Errorf("a stop grace of %s is negative", c.StopGrace)
 	}
 	if c.Socket == "" && c.Port == "" {
 		return errors.New("neither a socket nor a port to listen on")

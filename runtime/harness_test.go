@@ -252,6 +252,19 @@ func (d *daemon) output(stream string, n int) string {
 	return b.String()
 }
 
+// outputOf is what a call printed, of the first n records.
+func (d *daemon) outputOf(id string, n int) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b strings.Builder
+	for _, r := range d.records[:min(n, len(d.records))] {
+		if r.Kind == wire.RecordOutput && r.CallID == id {
+			b.Write(r.Bytes)
+		}
+	}
+	return b.String()
+}
+
 // place is how many records had come when the call ended.
 func (d *daemon) place(id string) int {
 	d.mu.Lock()

@@ -21,10 +21,10 @@ type hub struct {
 	room   sync.Cond // told when appending may go on
 	buffer *stream.Buffer
 	rings  map[string]*stream.Ring // by namespace: /log and /trace
-	lines  map[string]*stream.Lines
+	lines  map[source]*stream.Lines
 	peers  map[calltable.Owner]*peer
 	closed bool
-	worker string                  // its id, for line records
+	worker string                  // the id of the last one that was ready, for records that no worker made
 	absent map[string][]absentHost // by namespace
 }
 
@@ -36,14 +36,14 @@ func newHub(neighbours bool, logBuffer, traceBuffer int) *hub {
 			wire.NamespaceLog:   stream.NewRing(newSid(), logBuffer),
 			wire.NamespaceTrace: stream.NewRing(newSid(), traceBuffer),
 		},
-		lines: map[string]*stream.Lines{"stdout": {}, "stderr": {}},
+		lines: map[source]*stream.Lines{},
 		peers: map[calltable.Owner]*peer{}, absent: map[string][]absentHost{},
 	}
 	h.room.L = &h.mu
 	return h
 }
 
-// setWorker tells whose output comes from now on.
+// setWorker tells which worker is ready.
 func (h *hub) setWorker(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,6 +21,7 @@ type peer struct {
 	conn   connection
 	daemon bool
 	epoch  int64
+	knows  map[string]bool // daemon: capabilities that it announced
 	logger *slog.Logger
 
 	poked chan struct{} // capacity 1

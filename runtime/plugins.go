@@ -36,21 +36,22 @@ func (p *plugins) isOpen(namespace string) bool {
 	return p.opened[namespace]
 }
 
-// inbound forwards an event of a host to the worker; false if no worker opened the namespace.
+// inbound forwards an event of a host to the workers, of which those that opened the
+// namespace take it; false if no worker opened the namespace.
 func (p *plugins) inbound(r *Runtime, namespace, event string, payload []byte) bool {
 	if !p.isOpen(namespace) || wire.Check(payload, wire.MaxDepth) != nil || len(payload) > wire.MaxEventBytes {
 		return false
 	}
-	return r.sendInbound(namespace, event, payload) == nil
+	return r.sendInbound("", namespace, event, payload) == nil
 }
 
-// sendInbound sends an event to the worker.
-func (r *Runtime) sendInbound(namespace, event string, payload []byte) error {
+// sendInbound sends an event to a worker, or with "" to all of them.
+func (r *Runtime) sendInbound(worker, namespace, event string, payload []byte) error {
 	body, err := wire.Marshal(map[string]any{
 		"type": wire.FrameSIOInbound, "namespace": namespace, "event": event, "data": rawMessage(payload),
 	})
 	if err != nil {
 		return err
 	}
-	return r.super.Send("", body)
+	return r.workers.Tell(worker, body)
 }

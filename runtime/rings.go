@@ -188,13 +188,6 @@ func (h *hub) gapRecord(namespace string, dropped uint64) []byte {
 	})
 }
 
-// context is the context of records that the runtime makes for its worker.
-func (h *hub) context() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return workerContext(h.worker)
-}
-
 func workerContext(worker string) string { return hostContext + "-worker-" + worker }
 
 // logRecord completes the map of a log record that no logger made.

@@ -122,6 +122,8 @@ func parseCall(payload []byte) (*wire.Call, *wire.Error) {
 			call.ResultEncoding, ok = wire.Text(raw)
 		case "timeout_ms":
 			call.TimeoutMS, ok = wire.Int(raw)
+		case "isolation":
+			call.Isolation, ok = wire.Text(raw)
 		case "traceparent":
 			call.Traceparent, ok = wire.Text(raw)
 		case "baggage":
@@ -138,6 +140,8 @@ func parseCall(payload []byte) (*wire.Call, *wire.Error) {
 		return &call, &wire.Error{Type: "KeyError", Message: "'arguments'"}
 	case bad:
 		return &call, &wire.Error{Type: "ValidationError", Message: "a field of the call has a wrong type"}
+	case call.Isolation != "" && call.Isolation != wire.IsolationProcess:
+		return &call, &wire.Error{Type: "ValidationError", Message: "isolation is neither absent nor " + wire.IsolationProcess}
 	}
 	return &call, nil
 }

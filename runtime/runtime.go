@@ -30,11 +30,13 @@ type Runtime struct {
 	hub        *hub
 	calls      *calls
 	sio        *sioServer
-	super      *workerproc.Supervisor
+	workers    *workerproc.Pool
 	reaper     *reaper.Reaper
 	plugins    plugins
 	trim       trimmer
-	cursors    map[string]cursor // of a neighbour's worker, by namespace
+
+	cursorMu sync.Mutex
+	cursors  map[sender]cursor // of neighbours' workers
 
 	stateMu sync.Mutex
 	state   wire.Ready
@@ -50,21 +52,18 @@ func New(cfg Config) (*Runtime, error) {
 	foreign := len(cfg.WorkerCommand) > 0
 	r.hub = newHub(cfg.Token == "" || cfg.NeighbourSecret != "", cfg.LogBuffer, cfg.TraceBuffer)
 	r.calls = newCalls(r.hub, foreign, cfg.Clock)
-	r.plugins.opened, r.cursors = map[string]bool{}, map[string]cursor{}
+	r.plugins.opened, r.cursors = map[string]bool{}, map[sender]cursor{}
 	var err error
 	if !foreign {
 		if r.importRoot, err = unpackWorker(cfg.Socket); err != nil {
 			return nil, err
 		}
 	}
-	r.super, err = workerproc.New(workerproc.Config{
-		Python: cfg.Python, Project: cfg.Project, ImportRoot: r.importRoot, Bootstrap: worker.Bootstrap,
+	r.workers = workerproc.New(workerproc.Config{
+		Workers: cfg.Workers, StopGrace: cfg.StopGrace, Python: cfg.Python, Project: cfg.Project, ImportRoot: r.importRoot, Bootstrap: worker.Bootstrap,
 		Command: cfg.WorkerCommand, Reaper: r.reaper, Handler: &workerHandler{r}, Logger: cfg.Logger,
 	})
-	if err != nil {
-		return nil, errors.Join(err, r.removeImportRoot())
-	}
-	r.calls.worker = r.super
+	r.calls.workers = r.workers
 	r.sio = newSIOServer(r)
 	if r.listener, err = listen(&r.cfg); err != nil {
 		return nil, errors.Join(err, r.removeImportRoot())
@@ -87,9 +86,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	server := &http.Server{Handler: r.handler(), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	serveErr := make(chan error, 1)
 	owned.Go(func() { serveErr <- server.Serve(meteredListener{r.listener}) }) // ends with Shutdown
-	superErr := make(chan error, 1)
+	workersErr := make(chan error, 1)
 	runCtx, stop := context.WithCancelCause(ctx)
-	owned.Go(func() { superErr <- r.super.Run(runCtx) }) // ends with runCtx
+	owned.Go(func() { workersErr <- r.workers.Run(runCtx) }) // ends with runCtx
 
 	var err error
 	select {
@@ -100,7 +99,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	r.trim.stop()
 	r.hub.close() // nothing may block the worker's last words
 	stop(errStopping)
-	workerErr := <-superErr
+	workerErr := <-workersErr
 	r.sio.close()
 	shutdownCtx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopGrace, errStopping)
 	defer cancel()

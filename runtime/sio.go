@@ -109,15 +109,25 @@ func (s *sioServer) connected(args ...any) {
 		return
 	}
 	if p.daemon {
-		s.sendReady(sock, namespace)
+		s.sendReady(p, sock, namespace, true)
 	} else if streaming {
 		time.AfterFunc(resumeGrace, func() { s.r.hub.live(p, namespace) })
 	}
 }
 
-// sendReady tells the daemon that the namespace is joined: the last act of joining it.
-func (s *sioServer) sendReady(sock *socket.Socket, namespace string) {
+// maxCapabilities bounds what a daemon announces.
+const maxCapabilities = 64
+
+// sendReady tells the daemon how the worker is, and first that the namespace is joined: the
+// last act of joining it.
+func (s *sioServer) sendReady(p *peer, sock *socket.Socket, namespace string, first bool) {
 	ready := s.r.readyState()
+	if p.knows[wire.CapRetire] || p.knows[wire.CapIsolation] {
+		ready.Capabilities = Capabilities
+	}
+	if first && namespace == wire.NamespaceRPC && p.knows[wire.CapRetire] {
+		ready.StillRunning = s.r.calls.stillRunning()
+	}
 	if namespace == wire.NamespaceLog {
 		ready.Sid = s.r.hub.buffer.Sid()
 	}
@@ -143,7 +153,7 @@ func (s *sioServer) announceReady() {
 		sock := p.sockets[wire.NamespaceRPC]
 		s.r.hub.mu.Unlock()
 		if p.daemon && sock != nil {
-			s.sendReady(sock, wire.NamespaceRPC)
+			s.sendReady(p, sock, wire.NamespaceRPC, false)
 		}
 	}
 }
@@ -162,9 +172,17 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 	s.nextID++
 	epoch, _ := sock.Handshake().Auth["epoch"].(float64)
 	p := &peer{
-		id: s.nextID, hub: s.r.hub, conn: conn, daemon: s.r.callerOn(sock) == ourDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
+		knows: map[string]bool{},
+		id:    s.nextID, hub: s.r.hub, conn: conn, daemon: s.r.callerOn(sock) == ourDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
 		poked: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{}, watched: map[string]bool{},
+	}
+	if list, ok := sock.Handshake().Auth["capabilities"].([]any); ok && p.daemon {
+		for _, c := range list[:min(len(list), maxCapabilities)] {
+			if name, ok := c.(string); ok {
+				p.knows[name] = true
+			}
+		}
 	}
 	s.peers[conn.Id()] = p
 	carryOver(conn)

@@ -10,58 +10,65 @@ import (
 	"github.com/agentixd/agentixd/runtime/workerproc"
 )
 
-// workerHandler takes what the worker says.
+// workerHandler takes what the workers say.
 type workerHandler struct{ r *Runtime }
 
 // Output takes what processes wrote to fd 1 and 2.
-func (w *workerHandler) Output(name, callID string, b []byte) {
+func (w *workerHandler) Output(worker, name, callID string, b []byte) {
 	callID = recordCallID(callID)
 	for len(b) > 0 {
 		part := b[:min(len(b), wire.MaxLineBytes)]
 		b = b[len(part):]
 		w.r.hub.append(wire.Record{Kind: wire.RecordOutput, Time: now(), CallID: callID, Stream: name, Bytes: bytes.Clone(part)})
-		w.r.hub.publishOutput(name, part)
+		w.r.hub.publishOutput(worker, name, part)
 	}
 }
 
-// Ready notes that a worker answers.
-func (w *workerHandler) Ready(ready workerproc.Ready) {
-	w.r.hub.setWorker(ready.WorkerID)
-	w.r.setState(wire.Ready{WorkerOK: true, Python: ready.Python}, true)
+// OutputEnded forgets the streams of a worker.
+func (w *workerHandler) OutputEnded(worker string) { w.r.hub.flushLines(worker) }
+
+// State notes whether workers answer.
+func (w *workerHandler) State(ok bool, ready workerproc.Ready, failure string) {
+	state := wire.Ready{Error: failure}
+	if ok {
+		w.r.hub.setWorker(ready.WorkerID)
+		state = wire.Ready{WorkerOK: true, Python: ready.Python}
+	}
+	w.r.setState(state, ok || failure != "")
 }
 
-// Died ends the calls that were on the worker.
+// Died ends the calls that were on a worker.
 func (w *workerHandler) Died(d workerproc.Death) {
 	w.r.cfg.Logger.Warn("worker died", "worker", d.WorkerID, "err", d.Message)
-	w.r.setState(wire.Ready{}, false)
-	w.r.hub.flushLines()
+	w.r.hub.flushLines(d.WorkerID)
+	w.r.forget(d.WorkerID)
 	w.r.calls.workerDied(d)
 }
 
-// BootFailed ends the calls that wait for a worker.
-func (w *workerHandler) BootFailed(b workerproc.BootError) {
-	w.r.setState(wire.Ready{Error: b.Message}, true)
-	w.r.calls.bootFailed(b)
-}
+// BootFailed ends the calls that waited for a worker.
+func (w *workerHandler) BootFailed(b workerproc.BootError) { w.r.calls.bootFailed(b) }
+
+// Stopped tells daemons that the code of stopped calls has ended.
+func (w *workerHandler) Stopped(ids []string) { w.r.calls.stopped(ids) }
 
 // Frame takes one frame.
-func (w *workerHandler) Frame(f workerproc.Frame) {
+func (w *workerHandler) Frame(worker string, f workerproc.Frame) {
 	switch f.Type {
 	case wire.FrameResult:
 		w.r.trim.saw(len(f.Value))
 		w.r.calls.finish(f.CallID, resultOutcome(&f))
 	case wire.FrameError:
 		e := workerError(f.Error)
-		w.tellFailure(f.CallID, e)
-		w.r.calls.finish(f.CallID, errorOutcome(f.CallID, e))
+		w.tellFailure(worker, f.CallID, e)
+		w.r.calls.ended(f.CallID, e, f.Running)
 	case wire.FrameLog:
 		w.log(f.Record, f.CallID)
 	case wire.FrameSpan:
-		w.span(f.Event, f.Data)
+		w.span(f.Event, f.Data, f.CallID)
 	case wire.FrameSIOOpen:
 		w.r.plugins.open(f.Namespace)
 	case wire.FrameSIOEmit:
-		w.sioEmit(&f)
+		w.sioEmit(worker, &f)
 	default:
 		w.r.cfg.Logger.Warn("worker sent a frame of unknown type", "type", cut(f.Type, 64))
 	}
@@ -124,14 +131,14 @@ const invokerLogger = "agentix.runtime.server.worker.invoker"
 
 // tellFailure makes the log record of a function that raised, which neighbours' hosts expect.
 // A neighbour's worker sends it itself.
-func (w *workerHandler) tellFailure(id string, e *wire.Error) {
+func (w *workerHandler) tellFailure(worker, id string, e *wire.Error) {
 	if e.Traceback == nil || len(w.r.cfg.WorkerCommand) > 0 || !w.r.calls.runsForNeighbour(id) {
 		return
 	}
 	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, logRecord(map[string]any{
 		"name": invokerLogger, "level": "ERROR", "levelno": 40, "module": "invoker",
 		"message": "remote call " + id + " failed", "exc_text": *e.Traceback,
-		"agentix_context": w.r.hub.context(), "extras": nil,
+		"agentix_context": workerContext(worker), "extras": nil,
 	}))
 }
 
@@ -149,7 +156,7 @@ func (w *workerHandler) log(record []byte, callID string) {
 	w.r.hub.publish(wire.NamespaceLog, wire.EventRecord, record)
 }
 
-func (w *workerHandler) span(event string, data []byte) {
+func (w *workerHandler) span(event string, data []byte, only string) {
 	switch event {
 	case "trace_start", "trace_end", "span_start", "span_end":
 	default:
@@ -159,7 +166,10 @@ func (w *workerHandler) span(event string, data []byte) {
 	if !w.recordOK(wire.FrameSpan, data) {
 		return
 	}
-	id, _ := callID(data)
+	id := only
+	if id == "" {
+		id, _ = callID(data)
+	}
 	w.r.hub.append(wire.Record{Kind: wire.RecordSpan, Time: now(), CallID: recordCallID(id), Event: event, Data: data})
 	w.r.hub.publish(wire.NamespaceTrace, event, data)
 }

@@ -36,7 +36,7 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 		Provider:   s.Provider,
 		Labels:     s.Labels,
 		Env:        s.Env,
-		CreateTime: toTime(s.CreateTime), ExposeRuntime: s.Expose,
+		CreateTime: toTime(s.CreateTime), ExposeRuntime: s.Expose, Workers: int32(s.Workers),
 	}
 	if !s.ExpireTime.IsZero() {
 		out.Expiration = &agentixv1.Sandbox_ExpireTime{ExpireTime: toTime(s.ExpireTime)}

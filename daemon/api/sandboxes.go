@@ -26,7 +26,7 @@ func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateS
 		ID: r.GetSandboxId(), RequestID: r.GetRequestId(),
 		Image: want.GetImage(), Project: want.GetProject(),
 		Labels: want.GetLabels(), Env: want.GetEnv(),
-		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(),
+		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(), Workers: int(want.GetWorkers()),
 		Resources: providers.Limits{
 			CPUs: want.GetResources().GetCpus(), MemoryBytes: want.GetResources().GetMemoryBytes(), PIDs: want.GetResources().GetPids(),
 		},

@@ -53,6 +53,8 @@ func TestInvalidRequests(t *testing.T) {
 		"memory 2^63-1":     {limit(providers.Limits{MemoryBytes: math.MaxInt64}), "sandbox.resources.memory_bytes"},
 		"memory -1":         {limit(providers.Limits{MemoryBytes: -1}), "sandbox.resources.memory_bytes"},
 		"memory 1":          {limit(providers.Limits{MemoryBytes: 1}), "sandbox.resources.memory_bytes"},
+		"65 workers":        {sandboxes.CreateRequest{Workers: 65}, "sandbox.workers"},
+		"-1 workers":        {sandboxes.CreateRequest{Workers: -1}, "sandbox.workers"},
 		"pids 1":            {limit(providers.Limits{PIDs: 1}), "sandbox.resources.pids"},
 	} {
 		_, err := r.Create(t.Context(), tt.req)

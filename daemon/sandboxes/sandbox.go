@@ -53,7 +53,8 @@ type Sandbox struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Env        map[string]string `json:"env,omitempty"`
 	Resources  providers.Limits  `json:"resources"`
-	Expose     bool              `json:"expose,omitempty"` // the runtime is reachable on a loopback port
+	Workers    int               `json:"workers,omitempty"` // 0 = 1
+	Expose     bool              `json:"expose,omitempty"`  // the runtime is reachable on a loopback port
 	CreateTime time.Time         `json:"create_time"`
 	// ExpireTime is when it is deleted; zero = never. IdleTimeout is how long it may go
 	// without a call; 0 = for ever.
@@ -116,6 +117,7 @@ type CreateRequest struct {
 	Provider  string           // empty = the daemon's
 	// RuntimeURL is the runtime to join, for a provider that starts none. It may hold secrets.
 	RuntimeURL string
+	Workers    int  `json:",omitempty"` // worker processes; 0 = 1
 	Expose     bool // make the runtime reachable on a loopback port
 	// One of ExpireTime and TTL, which counts from the request on; zero = never.
 	ExpireTime  time.Time     `json:",omitzero"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/providers"
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 // Limits of a create request.
@@ -51,6 +52,9 @@ func (r CreateRequest) validate() error {
 	}
 	if r.Image != "" && (len(r.Image) > maxImageBytes || !imagePattern.MatchString(r.Image)) {
 		return errs.Invalid("sandbox.image", "must be at most %d bytes and match %s", maxImageBytes, imagePattern)
+	}
+	if r.Workers < 0 || r.Workers > wire.MaxWorkers {
+		return errs.Invalid("sandbox.workers", "must be 0 (default) or from 1 to %d", wire.MaxWorkers)
 	}
 	if err := validateLabels(r.Labels); err != nil {
 		return err

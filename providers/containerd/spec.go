@@ -32,6 +32,7 @@ const (
 func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oci.SpecOpts {
 	dir := p.hostDir(spec.ID)
 	args := []string{insideRuntime, "--socket", insideSocket + "/" + socketName, "--token-stdin"}
+	args = append(args, spec.WorkerArgs()...)
 	mounts := []specs.Mount{
 		{Destination: insideDir, Type: "tmpfs", Source: "agentix", Options: []string{"ro", "nosuid", "nodev", "size=4k", "mode=0755"}},
 		{Destination: insideRuntime, Type: "bind", Source: p.cfg.RuntimePath, Options: []string{"bind", "ro", "nosuid", "nodev"}},

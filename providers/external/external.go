@@ -171,6 +171,8 @@ func (p *Provider) refuse(spec providers.Spec) error {
 		return unsupported("set sandbox.env")
 	case spec.Limits != providers.Limits{}:
 		return unsupported("enforce sandbox.resources")
+	case spec.Workers != 0:
+		return unsupported("set sandbox.workers")
 	case spec.NeighbourSecret != "":
 		return unsupported("expose_runtime")
 	}

@@ -87,6 +87,7 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 		return -1, err
 	}
 	args := []string{p.cfg.RuntimePath, "--socket", s.socket(), "--token-stdin"}
+	args = append(args, spec.WorkerArgs()...)
 	if spec.Project != nil {
 		project, err := resolve(spec.Project)
 		if err != nil {

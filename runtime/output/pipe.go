@@ -14,11 +14,12 @@ import (
 // readBytes is the size of one read: what a pipe usually holds at most.
 const readBytes = 64 << 10
 
-// Pipe reads one output stream. The write end goes to the processes of the sandbox and is
-// kept open here, so that the stream outlives each of them.
+// Pipe reads one output stream of a worker and its children. The stream ends with the last
+// of them.
 type Pipe struct {
-	read, write *os.File
-	emit        func(callID string, b []byte) // may block; b is good until it returns
+	read  *os.File
+	inode uint64
+	emit  func(callID string, b []byte) // may block; b is good until it returns
 
 	mu     sync.Mutex // one reader at a time: the loop of Run, or Drain
 	fd     int
@@ -26,23 +27,24 @@ type Pipe struct {
 	buf    []byte
 }
 
-// NewPipe makes the pipe; emit is called for each piece read, by one goroutine at a time.
-func NewPipe(emit func(callID string, b []byte)) (*Pipe, error) {
+// NewPipe makes the pipe; emit is called for each piece read, by one goroutine at a time. The
+// write end is what a process gets as its fd 1 or 2; the caller then closes it.
+func NewPipe(emit func(callID string, b []byte)) (*Pipe, *os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make an output pipe: %w", err)
+		return nil, nil, fmt.Errorf("make an output pipe: %w", err)
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		return nil, errors.Join(fmt.Errorf("make an output pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
+	var stat unix.Stat_t
+	if err := errors.Join(unix.SetNonblock(fds[0], true), unix.Fstat(fds[0], &stat)); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make an output pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
 	}
 	return &Pipe{
-		read: os.NewFile(uintptr(fds[0]), "output"), write: os.NewFile(uintptr(fds[1]), "output"),
-		fd: fds[0], emit: emit, buf: make([]byte, readBytes),
-	}, nil
+		read: os.NewFile(uintptr(fds[0]), "output"), inode: stat.Ino, fd: fds[0], emit: emit, buf: make([]byte, readBytes),
+	}, os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// WriteEnd is what processes get as their fd 1 or 2.
-func (p *Pipe) WriteEnd() *os.File { return p.write }
+// Inode is the number by which /proc names the pipe.
+func (p *Pipe) Inode() uint64 { return p.inode }
 
 // SetMarker tells the marker of the worker that writes from now on.
 func (p *Pipe) SetMarker(marker []byte) {
@@ -55,7 +57,7 @@ func (p *Pipe) SetMarker(marker []byte) {
 	}
 }
 
-// Run reads until Close.
+// Run reads until the last writer is gone, or until Close.
 func (p *Pipe) Run() error {
 	raw, err := p.read.SyscallConn()
 	if err != nil {
@@ -75,7 +77,10 @@ func (p *Pipe) Run() error {
 			return fmt.Errorf("read output: %w", err)
 		case readErr != nil:
 			return fmt.Errorf("read output: %w", readErr)
-		case n == 0: // no writer is left; cannot be while the write end is open
+		case n == 0: // no writer is left
+			p.mu.Lock()
+			p.parser.flush(p.emit)
+			p.mu.Unlock()
 			return nil
 		}
 	}
@@ -138,10 +143,10 @@ func (p *Pipe) Drain() error {
 	return nil
 }
 
-// Close ends Run and closes both ends. emit must not block any more.
+// Close ends Run and closes the pipe. emit must not block any more.
 func (p *Pipe) Close() error {
 	p.mu.Lock()
 	p.fd = -1
 	p.mu.Unlock()
-	return errors.Join(p.write.Close(), p.read.Close())
+	return p.read.Close()
 }

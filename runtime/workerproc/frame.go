@@ -26,6 +26,7 @@ type Frame struct {
 	Python       string // ready
 	Capabilities []byte // ready: raw msgpack
 	OutputMarker []byte // ready
+	Running      bool   // error: code of the call still runs, and stopped will follow
 
 	// Payload is, for a result that holds nothing else, {call_id, value, encoding?} as the
 	// worker wrote it; nil otherwise.
@@ -62,6 +63,8 @@ func parseFrame(body []byte) (Frame, error) {
 			f.Worker, _ = wire.Text(raw)
 		case "python":
 			f.Python, _ = wire.Text(raw)
+		case "running":
+			f.Running = len(raw) == 1 && raw[0] == 0xc3
 		case "capabilities":
 			f.Capabilities = raw
 		case "output_marker":

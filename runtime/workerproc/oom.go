@@ -22,6 +22,19 @@ func oomKills() uint64 {
 	return 0
 }
 
+// oomKilled reports whether the kernel killed a worker for memory, which was started when it
+// had killed before processes. Each kill is the cause of one death.
+func (p *Pool) oomKilled(before uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := max(p.oomSeen, before)
+	if oomKills() <= seen {
+		return false
+	}
+	p.oomSeen = seen + 1
+	return true
+}
+
 // memoryLimit reads how many bytes this cgroup may have; 0 if that cannot be read or there
 // is no limit.
 func memoryLimit() int64 {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentixd/agentixd/runtime/output"
 	"github.com/agentixd/agentixd/runtime/reaper"
 )
 
@@ -36,57 +37,69 @@ type process struct {
 	stderr   *os.File // foreign mode only
 	started  time.Time
 	oomKills uint64
-	last     *tail
 }
 
-// spawn starts one worker.
-func (s *Supervisor) spawn() (*process, error) {
-	argv, err := s.argv()
+// spawn starts the process of a worker, with pipes for its output.
+func (w *worker) spawn() (*process, error) {
+	argv, err := w.p.argv()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{id: newWorkerID(), started: time.Now(), oomKills: oomKills(), last: &s.last}
-	s.last.reset()
-	theirs, err := p.pipes(s)
+	p := &process{id: newWorkerID(), started: time.Now(), oomKills: oomKills()}
+	theirs, err := p.pipes(w)
 	defer closeAll(theirs) // the child has its own copies
+	if err == nil {
+		err = p.start(w.p, argv, theirs)
+	}
 	if err != nil {
+		for _, pipe := range []*output.Pipe{w.stdout, w.stderr} {
+			if pipe != nil {
+				err = errors.Join(err, pipe.Close())
+			}
+		}
 		return nil, errors.Join(err, p.close())
 	}
+	return p, nil
+}
+
+func (p *process) start(pool *Pool, argv []string, theirs []*os.File) error {
 	files := make([]uintptr, len(theirs))
 	for i, f := range theirs {
 		files[i] = f.Fd()
 	}
-	set := map[string]string{envImportRoot: s.cfg.ImportRoot}
-	if s.native() {
+	cfg := &pool.cfg
+	set := map[string]string{envImportRoot: cfg.ImportRoot}
+	if pool.native() {
 		set[envFDs] = "3,4"
 	}
-	if s.cfg.Project != "" {
-		set[envProject] = s.cfg.Project
+	if cfg.Project != "" {
+		set[envProject] = cfg.Project
 	}
-	p.Process, err = s.cfg.Reaper.Start(argv[0], argv, &syscall.ProcAttr{
-		Dir: s.cfg.Dir, Env: workerEnv(os.Environ(), argv[0], p.id, set), Files: files,
+	var err error
+	p.Process, err = cfg.Reaper.Start(argv[0], argv, &syscall.ProcAttr{
+		Dir: cfg.Dir, Env: workerEnv(os.Environ(), argv[0], p.id, set), Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
-		return nil, errors.Join(err, p.close())
+		return err
 	}
 	// Best effort: a user namespace may forbid it, and the worker may be gone already.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(p.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScoreAdj)), 0)
-	return p, nil
+	return nil
 }
 
 // native says whether frames go over descriptors of their own.
-func (s *Supervisor) native() bool { return len(s.cfg.Command) == 0 }
+func (p *Pool) native() bool { return len(p.cfg.Command) == 0 }
 
-func (s *Supervisor) argv() ([]string, error) {
-	if !s.native() {
-		path, err := exec.LookPath(s.cfg.Command[0])
+func (p *Pool) argv() ([]string, error) {
+	if !p.native() {
+		path, err := exec.LookPath(p.cfg.Command[0])
 		if err != nil {
 			return nil, fmt.Errorf("find the worker command: %w", err)
 		}
-		return append([]string{path}, s.cfg.Command[1:]...), nil
+		return append([]string{path}, p.cfg.Command[1:]...), nil
 	}
-	python := s.cfg.Python
+	python := p.cfg.Python
 	if python == "" {
 		python = "python3"
 	}
@@ -94,12 +107,12 @@ func (s *Supervisor) argv() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the Python interpreter: %w", err)
 	}
-	return []string{path, "-c", s.cfg.Bootstrap}, nil
+	return []string{path, "-c", p.cfg.Bootstrap}, nil
 }
 
 // pipes makes the pipes of one worker and returns the files that become its descriptors
 // 0, 1, 2 and, in native mode, 3 and 4.
-func (p *process) pipes(s *Supervisor) ([]*os.File, error) {
+func (p *process) pipes(w *worker) ([]*os.File, error) {
 	callR, callW, err := pipe(false, true)
 	if err != nil {
 		return nil, err
@@ -110,16 +123,15 @@ func (p *process) pipes(s *Supervisor) ([]*os.File, error) {
 		return []*os.File{callR}, err
 	}
 	p.frames = &source{file: frameR}
-	if s.native() {
+	if w.p.native() {
 		null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 		if err != nil {
 			return []*os.File{callR, frameW}, err
 		}
-		stdout, err := dup(s.stdout.WriteEnd())
-		if err != nil {
-			return []*os.File{null, callR, frameW}, err
+		var stdout, stderr *os.File
+		if w.stdout, stdout, err = output.NewPipe(w.emit("stdout")); err == nil {
+			w.stderr, stderr, err = output.NewPipe(w.emit("stderr"))
 		}
-		stderr, err := dup(s.stderr.WriteEnd())
 		return []*os.File{null, stdout, stderr, callR, frameW}, err
 	}
 	errR, errW, err := pipe(true, false)
@@ -141,14 +153,6 @@ func pipe(pollRead, pollWrite bool) (r, w *os.File, err error) {
 		err = errors.Join(err, unix.SetNonblock(fds[1], true))
 	}
 	return os.NewFile(uintptr(fds[0]), "worker"), os.NewFile(uintptr(fds[1]), "worker"), err
-}
-
-func dup(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate an output pipe: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "output"), nil
 }
 
 func closeAll(files []*os.File) {
@@ -194,12 +198,6 @@ func (t *tail) Write(b []byte) (int, error) {
 		t.b = append(t.b[:0], t.b[extra:]...)
 	}
 	return len(b), nil
-}
-
-func (t *tail) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = t.b[:0]
 }
 
 func (t *tail) String() string {

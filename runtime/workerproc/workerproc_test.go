@@ -19,34 +19,63 @@ import (
 	"github.com/agentixd/agentixd/internal/await"
 	"github.com/agentixd/agentixd/runtime/reaper"
 	"github.com/agentixd/agentixd/runtime/wire"
-	"github.com/agentixd/agentixd/worker"
+	pyworker "github.com/agentixd/agentixd/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a handler that keeps what it is told.
 type recorder struct {
-	mu     sync.Mutex
-	ready  []Ready
-	deaths []Death
-	boots  []BootError
-	frames []Frame
-	output string
+	mu      sync.Mutex
+	ready   []Ready
+	deaths  []Death
+	boots   []BootError
+	frames  []Frame
+	from    []string // the worker of each frame
+	stopped []string
+	output  map[string]string // by call id
+	ended   []string          // workers whose output has ended
 }
 
-func (r *recorder) Output(_, _ string, b []byte) {
+func (r *recorder) Output(_, _, callID string, b []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.output += string(b)
+	if r.output == nil {
+		r.output = map[string]string{}
+	}
+	r.output[callID] += string(b)
 }
-func (r *recorder) Ready(x Ready) { r.mu.Lock(); defer r.mu.Unlock(); r.ready = append(r.ready, x) }
-func (r *recorder) Died(d Death)  { r.mu.Lock(); defer r.mu.Unlock(); r.deaths = append(r.deaths, d) }
+func (r *recorder) OutputEnded(w string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = append(r.ended, w)
+}
+func (r *recorder) State(ok bool, x Ready, _ string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.ready); ok && (n == 0 || r.ready[n-1].WorkerID != x.WorkerID) {
+		r.ready = append(r.ready, x)
+	}
+}
+func (r *recorder) Stopped(ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = append(r.stopped, ids...)
+}
+func (r *recorder) Died(d Death) { r.mu.Lock(); defer r.mu.Unlock(); r.deaths = append(r.deaths, d) }
 func (r *recorder) BootFailed(e BootError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.boots = append(r.boots, e)
 }
-func (r *recorder) Frame(f Frame) { r.mu.Lock(); defer r.mu.Unlock(); r.frames = append(r.frames, f) }
+func (r *recorder) Frame(w string, f Frame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.Type == wire.FrameResult || f.Type == wire.FrameError || f.Type == wire.FrameLog {
+		f.Value = append([]byte(nil), f.Value...)
+		r.frames, r.from = append(r.frames, f), append(r.from, w)
+	}
+}
 
 // count waits until there are n of something and returns the last one.
 func wait[T any](t *testing.T, r *recorder, list *[]T, n int, what string) T {
@@ -64,14 +93,11 @@ func wait[T any](t *testing.T, r *recorder, list *[]T, n int, what string) T {
 	return last
 }
 
-func supervise(t *testing.T, cfg Config) (*Supervisor, *recorder, func()) {
+func supervise(t *testing.T, cfg Config) (*Pool, *recorder, func()) {
 	t.Helper()
 	rec := &recorder{}
 	cfg.Handler, cfg.Reaper, cfg.Logger = rec, reaper.New(false), slog.New(slog.NewTextHandler(t.Output(), nil))
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(cfg)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	reapCtx, stopReaper := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	var reaping sync.WaitGroup
@@ -100,11 +126,11 @@ func foreign(boot string) Config {
 func native(t *testing.T) Config {
 	t.Helper()
 	dir := t.TempDir()
-	err := fs.WalkDir(worker.FS, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(pyworker.FS, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		b, err := fs.ReadFile(worker.FS, path)
+		b, err := fs.ReadFile(pyworker.FS, path)
 		if err != nil {
 			return err
 		}
@@ -117,7 +143,7 @@ func native(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{ImportRoot: dir, Bootstrap: worker.Bootstrap}
+	return Config{ImportRoot: dir, Bootstrap: pyworker.Bootstrap}
 }
 
 func callFrame(t *testing.T, id, callable, arguments string) []byte {
@@ -134,7 +160,7 @@ func callFrame(t *testing.T, id, callable, arguments string) []byte {
 
 func TestNativeWorkerBootsAndAnswers(t *testing.T) {
 	s, rec, stop := supervise(t, native(t))
-	if err := s.Send("c1", callFrame(t, "c1", "os::getpid", `[[], {}]`)); err != nil { // before it is ready
+	if err := s.Send("c1", false, callFrame(t, "c1", "os::getpid", `[[], {}]`)); err != nil { // before it is ready
 		t.Fatal(err)
 	}
 	f := wait(t, rec, &rec.frames, 1, "the result")
@@ -169,7 +195,7 @@ func TestDeathsTellCodeAndCause(t *testing.T) {
 		{"signal::raise_signal", `[[9], {}]`, -9, wire.CauseSignal, "runtime worker exited: killed by signal 9 (likely OOM-killed)"},
 	}
 	for i, c := range cases {
-		if err := s.Send(fmt.Sprint(i), callFrame(t, fmt.Sprint(i), c.callable, c.arguments)); err != nil {
+		if err := s.Send(fmt.Sprint(i), false, callFrame(t, fmt.Sprint(i), c.callable, c.arguments)); err != nil {
 			t.Fatal(err)
 		}
 		d := wait(t, rec, &rec.deaths, i+1, "the death")
@@ -205,7 +231,7 @@ func TestForeignWorkerThatClosesItsPipeIsEnded(t *testing.T) {
 }
 
 // send calls a function of the foreign worker without arguments.
-func send(t *testing.T, s *Supervisor, callable string) {
+func send(t *testing.T, s *Pool, callable string) {
 	t.Helper()
 	body, err := wire.Marshal(map[string]any{
 		"type": "call", "call_id": "c", "callable": callable, "arguments": []byte("\x80\x04)}\x86."),
@@ -213,7 +239,7 @@ func send(t *testing.T, s *Supervisor, callable string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send("c", body); err != nil {
+	if err := s.Send("c", false, body); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -232,15 +258,15 @@ func TestBootFailuresSayWhy(t *testing.T) {
 				cfg.BootTimeout = 300 * time.Millisecond
 			}
 			s, rec, _ := supervise(t, cfg)
-			if err := s.Send("c1", []byte{0x80}); err != nil {
+			if err := s.Send("c1", false, []byte{0x80}); err != nil {
 				t.Fatal(err)
 			}
 			e := wait(t, rec, &rec.boots, 1, "the boot error")
 			if e.Type != want.kind || !strings.HasPrefix(e.Message, want.text) {
 				t.Errorf("got %+v", e)
 			}
-			if ids := s.Withdraw(); len(ids) != 1 || ids[0] != "c1" {
-				t.Errorf("waiting calls: %v", ids)
+			if len(e.Calls) != 1 || e.Calls[0] != "c1" {
+				t.Errorf("waiting calls: %v", e.Calls)
 			}
 			if again := wait(t, rec, &rec.boots, 2, "another try"); again.Type != want.kind {
 				t.Errorf("the next time: %+v", again)
@@ -258,46 +284,29 @@ func TestMissingInterpreterSaysSo(t *testing.T) {
 }
 
 func TestOversizedFrameIsRefused(t *testing.T) {
-	s, err := New(Config{Handler: &recorder{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send("c", make([]byte, wire.MaxFrameBytes+1)); err == nil {
+	if err := New(Config{Handler: &recorder{}}).Send("c", false, make([]byte, wire.MaxFrameBytes+1)); err == nil {
 		t.Error("268435457 bytes were taken")
-	}
-	if err := s.stdout.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.stderr.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
 func TestQueueIsBoundedAndCallsCanBeTakenBack(t *testing.T) {
-	s := &Supervisor{wake: make(chan struct{}, 1)}
+	p := New(Config{Handler: &recorder{}})
 	big := make([]byte, wire.MaxFrameBytes)
-	for _, id := range []string{"a", "b"} {
-		if err := s.Send(id, big); err != nil {
+	for i, id := range []string{"a", "b"} {
+		if err := p.Send(id, i == 0, big); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Send("c", []byte("x")); err == nil {
+	if err := p.Send("c", false, []byte("x")); err == nil {
 		t.Error("a third frame was taken over the limit")
 	}
-	if !s.Unsend("a") || s.Unsend("a") {
+	if !p.Unsend("a") || p.Unsend("a") {
 		t.Error("Unsend")
 	}
-	if err := s.Send("", []byte("x")); err != nil {
+	if err := p.Tell("", []byte("x")); err != nil {
 		t.Error(err)
 	}
-	if w := s.Waiting(); len(w) != 1 || !w["b"] {
-		t.Errorf("waiting %v", w)
-	}
-	s.keepCalls()
-	if q, ok := s.next(); !ok || q.callID != "b" {
-		t.Error("the call is lost")
-	}
-	if _, ok := s.next(); ok {
-		t.Error("a frame for a worker that is gone was kept")
+	if !p.Unsend("b") || p.queued != 1 {
+		t.Errorf("%d bytes are left", p.queued)
 	}
 }

@@ -22,7 +22,7 @@ def test_ready_says_who_it_is(shared: WorkerProcess) -> None:
         "type": "ready",
         "worker": "agentix",
         "protocol": 1,
-        "capabilities": ["encoding", "deadline", "baggage", "native-worker"],
+        "capabilities": ["encoding", "deadline", "baggage", "native-worker", "stopped"],
     }
 
 

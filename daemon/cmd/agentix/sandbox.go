@@ -29,6 +29,7 @@ type createFlags struct {
 	env, labels                           []string
 	cpus                                  float64
 	pids                                  int64
+	workers                               int32
 	provider, runtimeURL                  string
 	expose                                bool
 	expiryFlags
@@ -74,6 +75,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors, for example 1.5 (default: the daemon's)")
 	flags.StringVar(&f.memory, "memory", "", "memory in bytes, or with k, m, g, for example 512m (default: the daemon's)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default: the daemon's)")
+	flags.Int32Var(&f.workers, "workers", 0, "worker processes that run calls side by side, at most 64 (default 1)")
 	flags.StringVar(&f.provider, "provider", "", "what runs it (default: the daemon's); external joins the runtime at --runtime-url")
 	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
 	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
@@ -106,7 +108,7 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 	if f.cpus != 0 || memory != 0 || f.pids != 0 {
 		sandbox.Resources = &agentixv1.Resources{Cpus: f.cpus, MemoryBytes: memory, Pids: f.pids}
 	}
-	sandbox.Provider, sandbox.ExposeRuntime = f.provider, f.expose
+	sandbox.Provider, sandbox.ExposeRuntime, sandbox.Workers = f.provider, f.expose, f.workers
 	if err := f.set(sandbox); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,8 @@ func run(args []string) error {
 	flags.StringVar(&cfg.Socket, "socket", "", "Unix socket to listen on; without it AGENTIX_BIND_HOST and AGENTIX_BIND_PORT say where")
 	flags.StringVar(&cfg.Project, "project", "", "directory that comes first on the worker's import path")
 	flags.StringVar(&cfg.Python, "python", "", "Python interpreter of the worker (default python3 from PATH)")
+	flags.IntVar(&cfg.Workers, "workers", 1, "worker processes that run calls side by side, at most 64")
+	flags.DurationVar(&cfg.StopGrace, "stop-grace", grace(), "how long the code of a call that was cancelled, or whose time ran out, may go on before it costs its worker; also AGENTIX_STOP_GRACE")
 	command := flags.String("worker-command", "", "run this worker instead, in foreign mode: frames on its stdin and stdout")
 	flags.DurationVar(&cfg.PingInterval, "ping-interval", 0, "how often a connection is asked whether it is there (default 25s)")
 	flags.DurationVar(&cfg.PingTimeout, "ping-timeout", 0, "how long its answer may take; longer than the interval (default 60s)")
@@ -90,6 +93,15 @@ func bindAddress(cfg *runtime.Config) {
 	if cfg.Port == "" {
 		cfg.Port = "8000"
 	}
+}
+
+// grace reads AGENTIX_STOP_GRACE, a duration like 500ms; 0, which is the default, if it is none.
+func grace() time.Duration {
+	d, err := time.ParseDuration(os.Getenv("AGENTIX_STOP_GRACE"))
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
 }
 
 // positive reads a positive number from the environment; 0 if it is none.

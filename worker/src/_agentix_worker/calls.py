@@ -25,7 +25,19 @@ _INLINE_BYTES = 65536  # larger arguments and results are handled off the loop
 class Call:
     """One call in flight."""
 
-    __slots__ = ("arguments", "deadline", "done", "encoding", "id", "key", "result_encoding", "task", "tell_encoding")
+    __slots__ = (
+        "arguments",
+        "deadline",
+        "done",
+        "encoding",
+        "id",
+        "key",
+        "live",
+        "result_encoding",
+        "stopped",
+        "task",
+        "tell_encoding",
+    )
 
     def __init__(self, frame: dict[str, Any]) -> None:
         call_id = frame.get("call_id")
@@ -36,6 +48,8 @@ class Call:
         self.result_encoding = str(frame.get("result_encoding") or self.encoding)
         self.tell_encoding: bool = "encoding" in frame or "result_encoding" in frame
         self.done = False
+        self.live = False  # its code is on a thread or in a task, or on its way there
+        self.stopped = False  # it ended as cancelled or out of time while its code was live
         self.task: Optional[asyncio.Task[None]] = None
         self.deadline: Optional[asyncio.TimerHandle] = None
 
@@ -49,11 +63,14 @@ class Invoker:
         writer: FrameWriter,
         before_terminal: Callable[[str], None],
         on_failure: Callable[[str, BaseException], None],
+        *,
+        tell_stopped: bool = False,
     ) -> None:
         self._loop = loop
         self._writer = writer
         self._before_terminal = before_terminal
         self._on_failure = on_failure
+        self._tell_stopped = tell_stopped
         self._threads = Threads()
         self._lock = threading.Lock()
         self._calls: dict[Any, Call] = {}
@@ -77,17 +94,20 @@ class Invoker:
             fn = context.run(resolve, reference)
             if is_coroutine_function(fn) and len(call.arguments) <= _INLINE_BYTES:
                 args, kwargs = context.run(encodings.decode_arguments, call.encoding, call.arguments, fn)
+                call.live = True
                 self._start_task(context, call, fn, args, kwargs)
             else:
+                call.live = True
                 self._threads.submit(lambda: context.run(self._on_thread, call, fn))
         except BaseException as e:  # whatever an import or a decoder raises
+            call.live = False
             context.run(self._fail, call, e)
 
     def cancel(self, call_id: str) -> None:
         """End a running call as Cancelled at once; an unknown id is ignored."""
         call = self._calls.get(call_id)
         if call is not None:
-            self._end(call, {**error_map("Cancelled", "remote call cancelled"), "cancelled": True})
+            self._stop(call, {**error_map("Cancelled", "remote call cancelled"), "cancelled": True})
 
     def close(self) -> list[asyncio.Task[None]]:
         """Send no terminal frame any more; cancel and return the tasks that are still running."""
@@ -106,6 +126,7 @@ class Invoker:
     def _start_task(self, context: contextvars.Context, call: Call, fn: Any, args: Any, kwargs: Any) -> None:
         call.arguments = b""
         if call.done:  # cancelled while it was on its way here
+            self._left(call)
             return
         # The task copies the context that is current, in every Python from 3.9 on.
         call.task = context.run(self._loop.create_task, self._as_task(call, fn, args, kwargs))
@@ -126,6 +147,7 @@ class Invoker:
 
     def _on_thread(self, call: Call, fn: Any) -> None:
         if call.done:  # cancelled before a thread was free
+            self._left(call)
             return
         try:
             args, kwargs = encodings.decode_arguments(call.encoding, call.arguments, fn)
@@ -142,12 +164,14 @@ class Invoker:
                 return
         except BaseException as e:
             self._raised(call, e)
-            return
-        self._returned(call, value, on_loop=False)
+        else:
+            self._returned(call, value, on_loop=False)
+        self._left(call)
 
     def _start_awaiting(self, context: contextvars.Context, call: Call, value: Any) -> None:
         call.task = context.run(self._loop.create_task, self._await(call, value))
         if call.done:  # cancelled while it was on its way here
+            call.task.add_done_callback(lambda _: self._left(call))
             call.task.cancel()
 
     # --- terminal frames ---------------------------------------------------------
@@ -203,15 +227,41 @@ class Invoker:
         self._before_terminal(call.id)
         if self._claim(call):
             self._writer.send({"type": "error", "call_id": call.id, "error": error})
-            if call.task is not None and not call.task.done() and error["type"] in ("Cancelled", "DeadlineExceeded"):
-                call.task.cancel()
 
-    def _claim(self, call: Call) -> bool:
+    def _stop(self, call: Call, error: dict[str, Any]) -> None:
+        """End a call whose code may go on; on the loop. What it does later is told by `stopped`."""
+        self._before_terminal(call.id)
+        task = call.task
+        if not self._claim(call, stop=True):
+            return
+        frame = {"type": "error", "call_id": call.id, "error": error}
+        if call.stopped and self._tell_stopped:
+            frame["running"] = True
+        self._writer.send(frame)
+        if task is not None:
+            task.add_done_callback(lambda _: self._left(call))
+            task.cancel()
+
+    def _left(self, call: Call) -> None:
+        """Note that the code of a call has ended; on any thread."""
+        with self._lock:
+            call.live = False
+            told = not call.stopped or not self._tell_stopped
+        if not told:
+            # Behind the error frame, which leaves the loop's thread.
+            self._loop.call_soon_threadsafe(self._send_stopped, call.id)
+
+    def _send_stopped(self, call_id: str) -> None:
+        self._before_terminal(call_id)
+        self._writer.send({"type": "stopped", "call_id": call_id})
+
+    def _claim(self, call: Call, *, stop: bool = False) -> bool:
         """Take the right to send the call's one terminal frame."""
         with self._lock:
             if call.done:
                 return False
             call.done = True
+            call.stopped = stop and call.live
             self._calls.pop(call.key, None)
         if call.deadline is not None:
             # Timers belong to the loop; a late one finds the call done.
@@ -219,7 +269,7 @@ class Invoker:
         return True
 
     def _expire(self, call: Call, timeout: int) -> None:
-        self._end(call, error_map("DeadlineExceeded", f"the call ran longer than its timeout of {timeout} ms"))
+        self._stop(call, error_map("DeadlineExceeded", f"the call ran longer than its timeout of {timeout} ms"))
 
 
 def _enter(call_id: str, frame: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ class NativeOutlet:
 
     def ready(self) -> dict[str, Any]:
         """Return the ready frame."""
-        return ready_frame("native-worker", output_marker=self._marker)
+        return ready_frame("native-worker", "stopped", output_marker=self._marker)
 
     def before_terminal(self, call_id: str) -> None:
         """Write out what the call printed, so that it precedes the call's end."""

@@ -40,10 +40,13 @@ class Worker:
         self._native = native
         self._outlet: Union[NativeOutlet, ForeignOutlet] = _outlet(writer, native)
         self._plugins = Plugins(self._loop, writer)
-        self._calls = Invoker(self._loop, writer, self._outlet.before_terminal, self._outlet.on_failure)
+        self._calls = Invoker(
+            self._loop, writer, self._outlet.before_terminal, self._outlet.on_failure, tell_stopped=native
+        )
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "call": self._calls.start,
             "cancel": self._cancel,
+            "ping": lambda _: writer.send({"type": "pong"}),
             "shutdown": lambda _: self._stop(),
             "sio_inbound": self._inbound,
         }

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 from agentix import context
@@ -158,3 +159,20 @@ def noisy(number: int) -> int:
 
 def size(value: Any) -> int:
     return len(value)
+
+
+def pid() -> int:
+    """Return the process id of this worker."""
+    return os.getpid()
+
+
+def nap(seconds: float) -> int:
+    """Sleep without the interpreter; return the process id."""
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def spin() -> None:
+    """Compute for ever."""
+    while True:
+        pass
