@@ -317,7 +317,7 @@ func openProvider(ctx context.Context, cfg Config, instance string, logger *slog
 	provider, err := providers.Open(ctx, name, providers.Config{
 		StateDir: dir, Instance: instance, RuntimePath: cfg.Runtime,
 		ContainerdAddress: cfg.ContainerdAddress, InsecureProcessAsRoot: cfg.InsecureProcessAsRoot,
-		RegistryConfig: cfg.RegistryConfig, Logger: logger,
+		RegistryConfig: cfg.RegistryConfig, AllowHostNetwork: cfg.AllowHostNetwork, Logger: logger,
 	})
 	if err != nil && cfg.Provider == "auto" {
 		return nil, fmt.Errorf("open provider auto: containers cannot run here: %w (--provider process runs sandboxes as plain processes, without isolation)", err)

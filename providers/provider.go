@@ -86,6 +86,9 @@ type Spec struct {
 	Env     map[string]string
 	Limits  Limits
 	Workers int // worker processes of the runtime; 0 = 1
+	// Security and Network are how it is kept apart. What an engine cannot do of them it refuses.
+	Security Security
+	Network  Network
 	// Token is the runtime's secret. It reaches the runtime over its standard input only.
 	Token string
 	// NeighbourSecret lets clients of the public protocol in, and is told as the token is;
@@ -139,6 +142,8 @@ type Limits struct {
 	CPUs        float64 // 0 = none
 	MemoryBytes int64   // 0 = none
 	PIDs        int64   // 0 = none
+	OpenFiles   int64   `json:",omitempty"` // of each process; 0 = the engine's own
+	DiskBytes   int64   `json:",omitempty"` // all that the sandbox can write to; 0 = none
 }
 
 // Image is an image of an engine.

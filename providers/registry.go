@@ -23,6 +23,8 @@ type Config struct {
 	InsecureProcessAsRoot bool
 	// RegistryConfig is a config.json of docker with credentials for pulls that bring none; empty = none.
 	RegistryConfig string
+	// AllowHostNetwork lets sandboxes use the host's network.
+	AllowHostNetwork bool
 	// ExternalAllow are the address ranges and socket prefixes that the external provider may join.
 	ExternalAllow []string
 	Logger        *slog.Logger

@@ -45,8 +45,9 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 		out.IdleTimeout = durationpb.New(s.IdleTimeout)
 	}
 	if s.Resources != (providers.Limits{}) {
-		out.Resources = &agentixv1.Resources{Cpus: s.Resources.CPUs, MemoryBytes: s.Resources.MemoryBytes, Pids: s.Resources.PIDs}
+		out.Resources = toResources(s.Resources)
 	}
+	out.Network, out.Security = toNetwork(s.Network), toSecurity(s.Security)
 	if s.Runtime != nil {
 		out.Runtime = &agentixv1.Runtime{Version: text(s.Runtime.Version), Python: text(s.Runtime.Python), Url: s.Runtime.URL}
 		if secrets && s.Runtime.Secret != "" {

@@ -162,7 +162,7 @@ func toRemoteResponse(o dispatch.Outcome) (*agentixv1.RemoteResponse, error) {
 
 func toRemoteError(e *wire.Error) *agentixv1.RemoteError {
 	out := &agentixv1.RemoteError{
-		Type: text(e.Type), Message: text(e.Message), Cancelled: e.Cancelled, Cause: text(e.Cause),
+		Type: text(e.Type), Message: text(e.Message), Cancelled: e.Cancelled, Cause: text(e.Cause), Limit: e.Limit,
 	}
 	if e.Traceback != nil {
 		out.Traceback = text(*e.Traceback)

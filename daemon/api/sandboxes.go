@@ -6,7 +6,6 @@ import (
 	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/agentixd/agentixd/internal/errs"
-	"github.com/agentixd/agentixd/providers"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -27,9 +26,7 @@ func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateS
 		Image: want.GetImage(), Project: want.GetProject(),
 		Labels: want.GetLabels(), Env: want.GetEnv(),
 		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(), Workers: int(want.GetWorkers()),
-		Resources: providers.Limits{
-			CPUs: want.GetResources().GetCpus(), MemoryBytes: want.GetResources().GetMemoryBytes(), PIDs: want.GetResources().GetPids(),
-		},
+		Resources: fromResources(want.GetResources()), Network: fromNetwork(want.GetNetwork()), Security: fromSecurity(want.GetSecurity()),
 	}
 	if err := setExpiry(&request, want); err != nil {
 		return nil, err

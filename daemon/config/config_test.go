@@ -142,7 +142,7 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, name := range []string{
-		"state-dir", "socket", "http", "provider", "containerd-address", "runtime", "log-dir", "allow-host-path", "external-allow", "config", "insecure-process-as-root",
+		"state-dir", "socket", "http", "provider", "containerd-address", "runtime", "log-dir", "allow-host-path", "external-allow", "allow-host-network", "config", "insecure-process-as-root",
 	} {
 		if !strings.Contains(out.String(), "--"+name+" ") {
 			t.Errorf("--%s is not in the help:\n%s", name, out.String())

@@ -118,6 +118,7 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: engine.Name(), Expose: req.Expose, Workers: req.Workers,
 			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: now,
 			ExpireTime: req.expiry(now), IdleTimeout: req.IdleTimeout,
+			Network: req.Network, Security: req.Security,
 		}.clone(),
 		Seq: m.seq, Nonce: newID(), RequestID: req.RequestID, RequestHash: hash,
 	})
@@ -215,7 +216,7 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	}
 	s := e.rec.Sandbox // only this operation changes it
 	spec := providers.Spec{
-		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Workers: s.Workers, Token: m.opts.Store.RuntimeToken(s.ID), RuntimeURL: e.runtimeURL,
+		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Workers: s.Workers, Network: s.Network, Security: s.Security, Token: m.opts.Store.RuntimeToken(s.ID), RuntimeURL: e.runtimeURL,
 	}
 	if s.Expose {
 		spec.NeighbourSecret = string(m.secret(e))

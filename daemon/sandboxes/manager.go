@@ -79,6 +79,8 @@ type Options struct {
 	// UnreachableAfter is how long the runtime of a READY sandbox may be out of reach before
 	// the sandbox is given up; default 60 s. Runtimes that someone else started are not.
 	UnreachableAfter time.Duration
+	// PressureInterval is between looks at how sandboxes fare with their limits; default 2 s.
+	PressureInterval time.Duration
 	Clock            clock.Clock  // default: the system's
 	Logger           *slog.Logger // default: discard
 }
@@ -149,6 +151,9 @@ func New(opts Options) *Manager {
 	if opts.UnreachableAfter <= 0 {
 		opts.UnreachableAfter = defaultUnreachable
 	}
+	if opts.PressureInterval <= 0 {
+		opts.PressureInterval = defaultPressureInterval
+	}
 	if opts.Clock == nil {
 		opts.Clock = clock.System{}
 	}
@@ -200,7 +205,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("take over sandboxes: %w", err)
 	}
 	close(m.ready)
-	m.wg.Go(func() { m.expire(base) }) // ends with base
+	m.wg.Go(func() { m.expire(base) })        // ends with base
+	m.wg.Go(func() { m.watchPressure(base) }) // ends with base
 	return m.watch(base, exits)
 }
 

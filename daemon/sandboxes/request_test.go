@@ -56,6 +56,13 @@ func TestInvalidRequests(t *testing.T) {
 		"65 workers":        {sandboxes.CreateRequest{Workers: 65}, "sandbox.workers"},
 		"-1 workers":        {sandboxes.CreateRequest{Workers: -1}, "sandbox.workers"},
 		"pids 1":            {limit(providers.Limits{PIDs: 1}), "sandbox.resources.pids"},
+		"open files 63":     {limit(providers.Limits{OpenFiles: 63}), "sandbox.resources.open_files"},
+		"open files 2^31":   {limit(providers.Limits{OpenFiles: 1 << 31}), "sandbox.resources.open_files"},
+		"disk 1 MiB":        {limit(providers.Limits{DiskBytes: 1 << 20}), "sandbox.resources.disk_bytes"},
+		"disk -1":           {limit(providers.Limits{DiskBytes: -1}), "sandbox.resources.disk_bytes"},
+		"runtime handler":   {sandboxes.CreateRequest{Security: providers.Security{RuntimeHandler: "kata"}}, "sandbox.security.runtime_handler"},
+		"network mode":      {sandboxes.CreateRequest{Network: providers.Network{Mode: "4"}}, "sandbox.network.mode"},
+		"ranges, no bridge": {sandboxes.CreateRequest{Network: providers.Network{AllowCIDRs: []string{"10.0.0.0/8"}}}, "sandbox.network.allow_cidrs"},
 	} {
 		_, err := r.Create(t.Context(), tt.req)
 		e := refusal(t, err, errs.InvalidArgument, errs.InvalidField)

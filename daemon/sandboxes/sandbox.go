@@ -39,23 +39,27 @@ const (
 	Unreachable Reason = "UNREACHABLE"
 	Expired     Reason = "EXPIRED"
 	Idle        Reason = "IDLE"
+	// LimitReached is only in events: the sandbox goes on.
+	LimitReached Reason = "LIMIT_REACHED"
 )
 
 // Sandbox is what clients may know of a sandbox.
 type Sandbox struct {
-	ID         string            `json:"id"`
-	State      State             `json:"state"`
-	Reason     Reason            `json:"reason,omitempty"`
-	Message    string            `json:"message,omitempty"`
-	Image      string            `json:"image,omitempty"`
-	Project    string            `json:"project,omitempty"`
-	Provider   string            `json:"provider"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Env        map[string]string `json:"env,omitempty"`
-	Resources  providers.Limits  `json:"resources"`
-	Workers    int               `json:"workers,omitempty"` // 0 = 1
-	Expose     bool              `json:"expose,omitempty"`  // the runtime is reachable on a loopback port
-	CreateTime time.Time         `json:"create_time"`
+	ID         string             `json:"id"`
+	State      State              `json:"state"`
+	Reason     Reason             `json:"reason,omitempty"`
+	Message    string             `json:"message,omitempty"`
+	Image      string             `json:"image,omitempty"`
+	Project    string             `json:"project,omitempty"`
+	Provider   string             `json:"provider"`
+	Labels     map[string]string  `json:"labels,omitempty"`
+	Env        map[string]string  `json:"env,omitempty"`
+	Resources  providers.Limits   `json:"resources"`
+	Workers    int                `json:"workers,omitempty"` // 0 = 1
+	Network    providers.Network  `json:"network,omitzero"`
+	Security   providers.Security `json:"security,omitzero"`
+	Expose     bool               `json:"expose,omitempty"` // the runtime is reachable on a loopback port
+	CreateTime time.Time          `json:"create_time"`
 	// ExpireTime is when it is deleted; zero = never. IdleTimeout is how long it may go
 	// without a call; 0 = for ever.
 	ExpireTime  time.Time     `json:"expire_time,omitzero"`
@@ -96,6 +100,7 @@ func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"[redacted]"`), nil
 func (s Sandbox) clone() Sandbox {
 	s.Labels = maps.Clone(s.Labels)
 	s.Env = maps.Clone(s.Env)
+	s.Network.AllowCIDRs, s.Network.DNSServers = slices.Clone(s.Network.AllowCIDRs), slices.Clone(s.Network.DNSServers)
 	if s.Runtime != nil {
 		r := *s.Runtime
 		r.Capabilities = slices.Clone(r.Capabilities)
@@ -113,8 +118,10 @@ type CreateRequest struct {
 	Peer      *Peer  // nil for callers not on the Unix socket
 	Labels    map[string]string
 	Env       map[string]string
-	Resources providers.Limits // zero fields take the daemon's defaults
-	Provider  string           // empty = the daemon's
+	Resources providers.Limits   // zero fields take the daemon's defaults
+	Network   providers.Network  `json:",omitzero"`
+	Security  providers.Security `json:",omitzero"`
+	Provider  string             // empty = the daemon's
 	// RuntimeURL is the runtime to join, for a provider that starts none. It may hold secrets.
 	RuntimeURL string
 	Workers    int  `json:",omitempty"` // worker processes; 0 = 1

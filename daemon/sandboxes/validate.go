@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,6 +28,10 @@ const (
 	maxMemoryBytes     = 1 << 50 // 1 PiB
 	minPIDs            = 16      // a runtime's and a worker's threads
 	maxPIDs            = 1 << 22 // Linux's own maximum
+	minOpenFiles       = 64      // a runtime's and a worker's
+	maxOpenFiles       = 1 << 30 // Linux's own maximum
+	minDiskBytes       = 1 << 24 // 16 MiB
+	maxDiskBytes       = 1 << 44 // 16 TiB, ext4's own maximum
 )
 
 var (
@@ -35,6 +40,9 @@ var (
 	envPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 	imagePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
 )
+
+// runtimeHandlers are the values of security.runtime_handler.
+var runtimeHandlers = []string{"runc", "runsc"}
 
 // newID is a random id: 16 letters and digits, 80 bits.
 func newID() string {
@@ -61,6 +69,12 @@ func (r CreateRequest) validate() error {
 	}
 	if err := validateEnv(r.Env); err != nil {
 		return err
+	}
+	if _, err := r.Network.Egress(); err != nil {
+		return err //nolint:wrapcheck // Of package errs, for clients.
+	}
+	if r.Security.RuntimeHandler != "" && !slices.Contains(runtimeHandlers, r.Security.RuntimeHandler) {
+		return errs.Invalid("sandbox.security.runtime_handler", "must be empty or one of %s", strings.Join(runtimeHandlers, ", "))
 	}
 	return validateResources(r.Resources)
 }
@@ -110,6 +124,10 @@ func validateResources(l providers.Limits) error {
 		return errs.Invalid("sandbox.resources.memory_bytes", "must be 0 (default) or from %d to %d", minMemoryBytes, int64(maxMemoryBytes))
 	case l.PIDs != 0 && (l.PIDs < minPIDs || l.PIDs > maxPIDs):
 		return errs.Invalid("sandbox.resources.pids", "must be 0 (default) or from %d to %d", minPIDs, maxPIDs)
+	case l.OpenFiles != 0 && (l.OpenFiles < minOpenFiles || l.OpenFiles > maxOpenFiles):
+		return errs.Invalid("sandbox.resources.open_files", "must be 0 (default) or from %d to %d", minOpenFiles, maxOpenFiles)
+	case l.DiskBytes != 0 && (l.DiskBytes < minDiskBytes || l.DiskBytes > maxDiskBytes):
+		return errs.Invalid("sandbox.resources.disk_bytes", "must be 0 (default) or from %d to %d", minDiskBytes, int64(maxDiskBytes))
 	}
 	return nil
 }
@@ -127,6 +145,12 @@ func (m *Manager) effective(engine providers.Provider, l providers.Limits) provi
 	}
 	if l.PIDs == 0 {
 		l.PIDs = m.opts.Limits.PIDs
+	}
+	if l.OpenFiles == 0 {
+		l.OpenFiles = m.opts.Limits.OpenFiles
+	}
+	if l.DiskBytes == 0 {
+		l.DiskBytes = m.opts.Limits.DiskBytes
 	}
 	return l
 }

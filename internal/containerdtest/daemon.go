@@ -61,6 +61,10 @@ func Open(ctx context.Context, dir string) (*Daemon, error) {
 			return nil, fmt.Errorf("start containerd: %s is missing (apt-get install containerd runc): %w", binary, err)
 		}
 	}
+	// The root of a sandbox with a user namespace is nobody here and has to get through.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // As containerd's own directories.
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
 	d := &Daemon{Dir: dir, Address: filepath.Join(dir, "c.sock")}
 	config := fmt.Sprintf(configText, filepath.Join(dir, "root"), filepath.Join(dir, "state"), d.Address)
 	if err := os.WriteFile(d.configFile(), []byte(config), 0o600); err != nil {

@@ -39,6 +39,9 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	case spec.RuntimeURL != "":
 		return nil, errs.New(errs.FailedPrecondition, errs.Unsupported, "the containerd provider starts runtimes and cannot join sandbox.runtime.url; leave it unset")
 	}
+	if err := p.check(ctx, spec); err != nil {
+		return nil, err
+	}
 	unlock, err := p.lock(ctx, spec.ID)
 	if err != nil {
 		return nil, err
@@ -74,6 +77,17 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	return handle{p: p, id: spec.ID}, nil
 }
 
+// check refuses what this host cannot do, before anything is made.
+func (p *Provider) check(ctx context.Context, spec providers.Spec) error {
+	if err := p.checkLimits(ctx, spec.Limits); err != nil {
+		return err
+	}
+	if err := p.checkSecurity(spec); err != nil {
+		return err
+	}
+	return p.checkNetwork(spec)
+}
+
 // build makes everything of a sandbox but its lease.
 func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.Image) error {
 	cid, dir := p.containerID(spec.ID), p.hostDir(spec.ID)
@@ -81,18 +95,35 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err != nil {
 		return err
 	}
-	if err := dir.make(spec.Project); err != nil {
+	owner := 0
+	if spec.Security.UserNamespace {
+		owner = hostUID(cid)
+	}
+	if err := dir.make(spec.Project, owner); err != nil {
+		return err
+	}
+	runtime, err := p.runtime(spec.Security.RuntimeHandler)
+	if err != nil {
 		return err
 	}
 	labels := p.labels(spec.ID)
-	container, err := p.client.NewContainer(ctx, cid,
+	opts := []client.NewContainerOpts{
 		client.WithContainerLabels(labels),
 		client.WithImageName(image.Name()),
-		client.WithSnapshotter(snapshotter),
-		client.WithNewSnapshot(cid, image, snapshots.WithLabels(labels)),
-		client.WithRuntime(runtimeName, nil),
+		runtime,
 		client.WithNewSpec(p.specOpts(spec, config)...),
-	)
+	}
+	var taskOpts []client.NewTaskOpts
+	if ownRootFS(spec) {
+		mounts, err := p.makeRootFS(ctx, spec, image)
+		if err != nil {
+			return err
+		}
+		taskOpts = append(taskOpts, client.WithRootFS(mounts))
+	} else {
+		opts = append(opts, client.WithSnapshotter(snapshotter), client.WithNewSnapshot(cid, image, snapshots.WithLabels(labels)))
+	}
+	container, err := p.client.NewContainer(ctx, cid, opts...)
 	if err != nil {
 		return fmt.Errorf("make container: %w", err)
 	}
@@ -108,7 +139,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 		// Plain paths, not file: URLs: with those the shim gives both streams one file and
 		// closes it at the end of the first, so that last words are lost.
 		return &taskIO{cio.Config{Stdin: token.path, Stdout: os.DevNull, Stderr: dir.path(logName)}}, nil
-	})
+	}, taskOpts...)
 	if err != nil {
 		return fmt.Errorf("make task: %w", err)
 	}

@@ -30,8 +30,8 @@ func (d hostDir) path(name string) string { return filepath.Join(string(d), name
 func (d hostDir) socket() string          { return filepath.Join(string(d), socketDirName, socketName) }
 
 // make creates the directory, the small file system for the socket, and mounts the project.
-// On error the caller removes what was made.
-func (d hostDir) make(project *providers.Dir) error {
+// owner is who root is in the sandbox. On error the caller removes what was made.
+func (d hostDir) make(project *providers.Dir, owner int) error {
 	if err := os.Mkdir(string(d), 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -39,7 +39,7 @@ func (d hostDir) make(project *providers.Dir) error {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("agentix", d.path(socketDirName), "tmpfs", flags, "size=64k,nr_inodes=16,mode=0700"); err != nil {
+	if err := unix.Mount("agentix", d.path(socketDirName), "tmpfs", flags, fmt.Sprintf("size=64k,nr_inodes=16,mode=0700,uid=%d,gid=%d", owner, owner)); err != nil {
 		return fmt.Errorf("mount socket directory: %w", err)
 	}
 	log, err := os.OpenFile(d.path(logName), os.O_CREATE|os.O_WRONLY, 0o600)
@@ -50,13 +50,14 @@ func (d hostDir) make(project *providers.Dir) error {
 		return fmt.Errorf("make runtime log: %w", err)
 	}
 	if project != nil {
-		return d.mountProject(project)
+		return d.mountProject(project, owner)
 	}
 	return nil
 }
 
 // mountProject mounts the open directory itself, read-only, whatever its path leads to by now.
-func (d hostDir) mountProject(project *providers.Dir) error {
+// To a sandbox with a user namespace root's files are its root's, where the file system can do that.
+func (d hostDir) mountProject(project *providers.Dir, owner int) error {
 	target := d.path(projectName)
 	if err := os.Mkdir(target, 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
@@ -70,8 +71,29 @@ func (d hostDir) mountProject(project *providers.Dir) error {
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("make project %s read-only: %w", project.Path, err)
 	}
+	if owner != 0 {
+		if err := shiftTree(tree, owner); err != nil {
+			return err
+		}
+	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mount project %s: %w", project.Path, err)
+	}
+	return nil
+}
+
+// shiftTree gives a mount that is not attached yet the owners of a sandbox. On a file system that
+// cannot do that the sandbox reads what everybody may read.
+func shiftTree(tree, owner int) error {
+	userns, err := usernsOf(owner)
+	if err != nil {
+		return err
+	}
+	defer userns.Close()
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
+	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("give project to the sandbox: %w", err)
 	}
 	return nil
 }
@@ -79,12 +101,15 @@ func (d hostDir) mountProject(project *providers.Dir) error {
 // remove unmounts and removes everything. It removes only what it knows by name, so that a
 // mount that does not go away can never be emptied.
 func (d hostDir) remove() error {
-	for _, name := range []string{projectName, socketDirName} {
+	for _, name := range []string{projectName, socketDirName, diskName} {
 		if err := unmountAll(d.path(name)); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{projectName, socketDirName, logName, stdinName, ""} {
+	if err := d.removeLower(); err != nil {
+		return err
+	}
+	for _, name := range []string{projectName, socketDirName, logName, stdinName, lowerName, diskName, diskFile, ""} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove directory: %w", err)
 		}

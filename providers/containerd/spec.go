@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"os"
 	"strings"
 
 	"github.com/containerd/containerd/v2/contrib/seccomp"
@@ -57,6 +56,9 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 		withoutPrivileges,
 		seccomp.WithDefaultProfile(), // looks at the capabilities, so it comes after them
 		withLimits(spec.Limits),
+		withSmallTmpfs(spec.Limits),
+		p.withSecurity(spec),
+		p.withNetwork(spec),
 	}
 }
 
@@ -92,36 +94,4 @@ func withEnv(image []string, own map[string]string) oci.SpecOpts {
 		s.Process.Env = sortedEnv(env)
 		return nil
 	}
-}
-
-func withLimits(l providers.Limits) oci.SpecOpts {
-	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		if s.Linux.Resources == nil {
-			s.Linux.Resources = &specs.LinuxResources{}
-		}
-		r := s.Linux.Resources
-		if l.MemoryBytes > 0 {
-			r.Memory = &specs.LinuxMemory{Limit: &l.MemoryBytes}
-			if swapAccounted() {
-				r.Memory.Swap = &l.MemoryBytes // memory and swap together: no swap
-			}
-		}
-		if l.CPUs > 0 {
-			quota, period := max(int64(l.CPUs*cpuPeriod), 1000), uint64(cpuPeriod) // 1000 µs is the kernel's minimum
-			r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
-		}
-		if l.PIDs > 0 {
-			r.Pids = &specs.LinuxPids{Limit: &l.PIDs}
-		}
-		return nil
-	}
-}
-
-// swapAccounted tells whether a swap limit can be set: always on cgroup v2.
-func swapAccounted() bool {
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		return true
-	}
-	_, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
-	return err == nil
 }

@@ -1,14 +1,11 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -108,31 +105,10 @@ func (p *Provider) exitOf(id string, status uint32) providers.Exit {
 		return providers.Exit{ID: id, Reason: providers.Exited, Code: int(status)}
 	}
 	exit := providers.Exit{ID: id, Reason: providers.Killed, Code: 128 - int(status)}
-	if status == 128+sigkill && outOfMemory(p.containerID(id)) {
+	if status == 128+sigkill && oomKills(p.containerID(id)) > 0 {
 		exit.Reason = providers.OOMKilled
 	}
 	return exit
-}
-
-// outOfMemory tells whether the kernel killed a process of the container for want of
-// memory. Its cgroup is there until the task is removed.
-func outOfMemory(cid string) bool {
-	for _, file := range []string{
-		filepath.Join("/sys/fs/cgroup/memory", cid, "memory.oom_control"), // cgroup v1
-		filepath.Join("/sys/fs/cgroup", cid, "memory.events"),             // v2
-	} {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		for line := range bytes.Lines(data) {
-			name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-			if n, err := strconv.Atoi(string(value)); err == nil && string(name) == "oom_kill" && n > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // adopt watches what runs already.

@@ -173,6 +173,10 @@ func (p *Provider) refuse(spec providers.Spec) error {
 		return unsupported("enforce sandbox.resources")
 	case spec.Workers != 0:
 		return unsupported("set sandbox.workers")
+	case spec.Security != providers.Security{}:
+		return unsupported("do what sandbox.security asks for")
+	case !spec.Network.IsZero():
+		return unsupported("do what sandbox.network asks for")
 	case spec.NeighbourSecret != "":
 		return unsupported("expose_runtime")
 	}

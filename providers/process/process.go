@@ -165,6 +165,14 @@ func refuse(spec providers.Spec) error {
 		return unsupported("cannot enforce resources.memory_bytes")
 	case spec.Limits.PIDs != 0:
 		return unsupported("cannot enforce resources.pids")
+	case spec.Limits.OpenFiles != 0:
+		return unsupported("cannot enforce resources.open_files")
+	case spec.Limits.DiskBytes != 0:
+		return unsupported("cannot enforce resources.disk_bytes")
+	case spec.Security != providers.Security{}:
+		return unsupported("isolates nothing and cannot do what sandbox.security asks for")
+	case !spec.Network.IsZero():
+		return unsupported("isolates nothing and cannot do what sandbox.network asks for")
 	}
 	return nil
 }

@@ -60,6 +60,11 @@ func Run(t *testing.T, f Features) {
 		"WatchEnds":             testWatchEnds,
 		"RuntimeURL":            testRuntimeURL,
 		"Images":                testImages,
+		"OpenFiles":             testOpenFiles,
+		"Disk":                  testDisk,
+		"ReadOnly":              testReadOnly,
+		"UserNamespace":         testUserNamespace,
+		"RuntimeHandler":        testRuntimeHandler,
 	}
 	if f.Foreign != nil {
 		for _, name := range []string{

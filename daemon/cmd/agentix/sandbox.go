@@ -33,6 +33,7 @@ type createFlags struct {
 	provider, runtimeURL                  string
 	expose                                bool
 	expiryFlags
+	isolationFlags
 }
 
 func newSandboxCreate(a *app) *cobra.Command {
@@ -76,10 +77,11 @@ func newSandboxCreate(a *app) *cobra.Command {
 	flags.StringVar(&f.memory, "memory", "", "memory in bytes, or with k, m, g, for example 512m (default: the daemon's)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default: the daemon's)")
 	flags.Int32Var(&f.workers, "workers", 0, "worker processes that run calls side by side, at most 64 (default 1)")
+	f.isolationFlags.add(flags)
 	flags.StringVar(&f.provider, "provider", "", "what runs it (default: the daemon's); external joins the runtime at --runtime-url")
 	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
 	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
-	f.add(flags)
+	f.expiryFlags.add(flags)
 	flags.StringVar(&f.requestID, "request-id", "", "the same id again returns the sandbox made by the first request")
 	return command
 }
@@ -93,7 +95,7 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := parseBytes(f.memory)
+	memory, err := parseBytes("--memory", f.memory)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +109,9 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 	sandbox := &agentixv1.Sandbox{Image: f.image, Project: project, Env: env, Labels: labels}
 	if f.cpus != 0 || memory != 0 || f.pids != 0 {
 		sandbox.Resources = &agentixv1.Resources{Cpus: f.cpus, MemoryBytes: memory, Pids: f.pids}
+	}
+	if err := f.isolationFlags.apply(sandbox); err != nil {
+		return nil, err
 	}
 	sandbox.Provider, sandbox.ExposeRuntime, sandbox.Workers = f.provider, f.expose, f.workers
 	if err := f.set(sandbox); err != nil {
@@ -134,7 +139,7 @@ func pairs(flag string, values []string) (map[string]string, error) {
 }
 
 // parseBytes reads a number of bytes with an optional k, m or g (powers of 1024).
-func parseBytes(text string) (int64, error) {
+func parseBytes(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
@@ -147,7 +152,7 @@ func parseBytes(text string) (int64, error) {
 	}
 	number, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || number <= 0 || number > (1<<62)/unit {
-		return 0, fmt.Errorf("--memory is a number of bytes like 512m, not %q", text)
+		return 0, fmt.Errorf("%s is a number of bytes like 512m, not %q", flag, text)
 	}
 	return number * unit, nil
 }

@@ -73,14 +73,48 @@ func TestSandboxOfOthers(t *testing.T) {
 	}
 }
 
+// TestSandboxIsolation: limits and isolation as flags.
+func TestSandboxIsolation(t *testing.T) {
+	var got *agentixv1.CreateSandboxRequest
+	address := serve(t, &daemon{create: func(_ context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
+		got = proto.CloneOf(r)
+		return &agentixv1.Sandbox{Name: "sandboxes/box"}, nil
+	}})
+	bridge := agentixv1.NetworkMode_NETWORK_MODE_BRIDGE
+	for args, want := range map[string]*agentixv1.Sandbox{
+		"--disk 2g --open-files 512": {Resources: &agentixv1.Resources{DiskBytes: 2 << 30, OpenFiles: 512}},
+		"--read-only --user-namespace --runtime-handler runc": {
+			Security: &agentixv1.Security{ReadOnlyRootfs: true, UserNamespace: true, RuntimeHandler: "runc"},
+		},
+		"--allow-cidr 10.0.0.0/8 --allow-cidr ::/0 --dns 10.0.0.1": {
+			Network: &agentixv1.Network{Mode: bridge, AllowCidrs: []string{"10.0.0.0/8", "::/0"}, DnsServers: []string{"10.0.0.1"}},
+		},
+		"--network host": {Network: &agentixv1.Network{Mode: agentixv1.NetworkMode_NETWORK_MODE_HOST}},
+		"--network none": {Network: &agentixv1.Network{Mode: agentixv1.NetworkMode_NETWORK_MODE_NONE}},
+	} {
+		ran := execute(t, "", append([]string{"--address", address, "sandbox", "create"}, strings.Fields(args)...)...)
+		if diff := cmp.Diff(ran, result{0, "box\n", ""}); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(got.GetSandbox(), want, protocmp.Transform()); diff != "" {
+			t.Errorf("%s: %s", args, diff)
+		}
+	}
+	for _, args := range []string{"--network all", "--network unspecified", "--disk lots"} {
+		if ran := execute(t, "", append([]string{"--address", address, "sandbox", "create"}, strings.Fields(args)...)...); ran.Code == 0 {
+			t.Errorf("%s was taken", args)
+		}
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "1": 1, "2k": 2048, "3M": 3145728, "1g": 1073741824} {
-		if got, err := parseBytes(text); err != nil || got != want {
+		if got, err := parseBytes("--memory", text); err != nil || got != want {
 			t.Errorf("parseBytes(%q) = %d, %v; want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"0", "-1", "1.5g", "g", "99999999999g", "1t"} {
-		if got, err := parseBytes(text); err == nil {
+		if got, err := parseBytes("--memory", text); err == nil {
 			t.Errorf("parseBytes(%q) = %d, want an error", text, got)
 		}
 	}

@@ -520,7 +520,9 @@ type RemoteError struct {
 	// For `WorkerDied`: exit code, or the negative signal number.
 	Returncode *int32 `protobuf:"varint,5,opt,name=returncode,proto3,oneof" json:"returncode,omitempty"`
 	// For `WorkerDied`: `EXIT`, `SIGNAL` or `OOM_KILLED`. For `SandboxLost`: a reason of SandboxReason.
-	Cause         string `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
+	Cause string `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
+	// For `WorkerDied` with the cause `OOM_KILLED`: the memory limit in bytes; 0 = not known.
+	Limit         int64 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -595,6 +597,13 @@ func (x *RemoteError) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *RemoteError) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
 }
 
 // Call is one call as the daemon knows it. Finished calls are kept for a while: the record
@@ -1068,7 +1077,7 @@ const file_agentix_v1_remote_service_proto_rawDesc = "" +
 	"\rmsgpack_value\x18\x03 \x01(\fH\x00R\fmsgpackValue\x12#\n" +
 	"\fpickle_value\x18\x04 \x01(\fH\x00R\vpickleValue\x12/\n" +
 	"\x05error\x18\x05 \x01(\v2\x17.agentix.v1.RemoteErrorH\x00R\x05errorB\t\n" +
-	"\aoutcome\"\xc1\x01\n" +
+	"\aoutcome\"\xd7\x01\n" +
 	"\vRemoteError\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
@@ -1077,7 +1086,8 @@ const file_agentix_v1_remote_service_proto_rawDesc = "" +
 	"\n" +
 	"returncode\x18\x05 \x01(\x05H\x00R\n" +
 	"returncode\x88\x01\x01\x12\x14\n" +
-	"\x05cause\x18\x06 \x01(\tR\x05causeB\r\n" +
+	"\x05cause\x18\x06 \x01(\tR\x05cause\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x03R\x05limitB\r\n" +
 	"\v_returncode\"\x80\x03\n" +
 	"\x04Call\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +

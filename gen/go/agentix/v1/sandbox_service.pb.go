@@ -26,6 +26,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// NetworkMode is how a sandbox is connected.
+type NetworkMode int32
+
+const (
+	// As NONE.
+	NetworkMode_NETWORK_MODE_UNSPECIFIED NetworkMode = 0
+	// A loopback device of its own, nothing else.
+	NetworkMode_NETWORK_MODE_NONE NetworkMode = 1
+	// An address of its own behind the host, which lets it reach `allow_cidrs` only.
+	NetworkMode_NETWORK_MODE_BRIDGE NetworkMode = 2
+	// The host's network, unfiltered. Refused unless the daemon runs with `--allow-host-network`.
+	NetworkMode_NETWORK_MODE_HOST NetworkMode = 3
+)
+
+// Enum value maps for NetworkMode.
+var (
+	NetworkMode_name = map[int32]string{
+		0: "NETWORK_MODE_UNSPECIFIED",
+		1: "NETWORK_MODE_NONE",
+		2: "NETWORK_MODE_BRIDGE",
+		3: "NETWORK_MODE_HOST",
+	}
+	NetworkMode_value = map[string]int32{
+		"NETWORK_MODE_UNSPECIFIED": 0,
+		"NETWORK_MODE_NONE":        1,
+		"NETWORK_MODE_BRIDGE":      2,
+		"NETWORK_MODE_HOST":        3,
+	}
+)
+
+func (x NetworkMode) Enum() *NetworkMode {
+	p := new(NetworkMode)
+	*p = x
+	return p
+}
+
+func (x NetworkMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NetworkMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentix_v1_sandbox_service_proto_enumTypes[0].Descriptor()
+}
+
+func (NetworkMode) Type() protoreflect.EnumType {
+	return &file_agentix_v1_sandbox_service_proto_enumTypes[0]
+}
+
+func (x NetworkMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NetworkMode.Descriptor instead.
+func (NetworkMode) EnumDescriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{0}
+}
+
 // SandboxState is where a sandbox is in its life.
 type SandboxState int32
 
@@ -79,11 +136,11 @@ func (x SandboxState) String() string {
 }
 
 func (SandboxState) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentix_v1_sandbox_service_proto_enumTypes[0].Descriptor()
+	return file_agentix_v1_sandbox_service_proto_enumTypes[1].Descriptor()
 }
 
 func (SandboxState) Type() protoreflect.EnumType {
-	return &file_agentix_v1_sandbox_service_proto_enumTypes[0]
+	return &file_agentix_v1_sandbox_service_proto_enumTypes[1]
 }
 
 func (x SandboxState) Number() protoreflect.EnumNumber {
@@ -92,7 +149,7 @@ func (x SandboxState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SandboxState.Descriptor instead.
 func (SandboxState) EnumDescriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{0}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{1}
 }
 
 // SandboxReason is why a sandbox is in its state.
@@ -119,33 +176,37 @@ const (
 	SandboxReason_SANDBOX_REASON_EXPIRED SandboxReason = 8
 	// No call came for `idle_timeout`.
 	SandboxReason_SANDBOX_REASON_IDLE SandboxReason = 9
+	// It ran into one of its limits and goes on; only in events. The message names the limit.
+	SandboxReason_SANDBOX_REASON_LIMIT_REACHED SandboxReason = 20
 )
 
 // Enum value maps for SandboxReason.
 var (
 	SandboxReason_name = map[int32]string{
-		0: "SANDBOX_REASON_UNSPECIFIED",
-		1: "SANDBOX_REASON_DELETED",
-		2: "SANDBOX_REASON_START_FAILED",
-		3: "SANDBOX_REASON_EXITED",
-		4: "SANDBOX_REASON_KILLED",
-		5: "SANDBOX_REASON_OOM_KILLED",
-		6: "SANDBOX_REASON_LOST",
-		7: "SANDBOX_REASON_UNREACHABLE",
-		8: "SANDBOX_REASON_EXPIRED",
-		9: "SANDBOX_REASON_IDLE",
+		0:  "SANDBOX_REASON_UNSPECIFIED",
+		1:  "SANDBOX_REASON_DELETED",
+		2:  "SANDBOX_REASON_START_FAILED",
+		3:  "SANDBOX_REASON_EXITED",
+		4:  "SANDBOX_REASON_KILLED",
+		5:  "SANDBOX_REASON_OOM_KILLED",
+		6:  "SANDBOX_REASON_LOST",
+		7:  "SANDBOX_REASON_UNREACHABLE",
+		8:  "SANDBOX_REASON_EXPIRED",
+		9:  "SANDBOX_REASON_IDLE",
+		20: "SANDBOX_REASON_LIMIT_REACHED",
 	}
 	SandboxReason_value = map[string]int32{
-		"SANDBOX_REASON_UNSPECIFIED":  0,
-		"SANDBOX_REASON_DELETED":      1,
-		"SANDBOX_REASON_START_FAILED": 2,
-		"SANDBOX_REASON_EXITED":       3,
-		"SANDBOX_REASON_KILLED":       4,
-		"SANDBOX_REASON_OOM_KILLED":   5,
-		"SANDBOX_REASON_LOST":         6,
-		"SANDBOX_REASON_UNREACHABLE":  7,
-		"SANDBOX_REASON_EXPIRED":      8,
-		"SANDBOX_REASON_IDLE":         9,
+		"SANDBOX_REASON_UNSPECIFIED":   0,
+		"SANDBOX_REASON_DELETED":       1,
+		"SANDBOX_REASON_START_FAILED":  2,
+		"SANDBOX_REASON_EXITED":        3,
+		"SANDBOX_REASON_KILLED":        4,
+		"SANDBOX_REASON_OOM_KILLED":    5,
+		"SANDBOX_REASON_LOST":          6,
+		"SANDBOX_REASON_UNREACHABLE":   7,
+		"SANDBOX_REASON_EXPIRED":       8,
+		"SANDBOX_REASON_IDLE":          9,
+		"SANDBOX_REASON_LIMIT_REACHED": 20,
 	}
 )
 
@@ -160,11 +221,11 @@ func (x SandboxReason) String() string {
 }
 
 func (SandboxReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentix_v1_sandbox_service_proto_enumTypes[1].Descriptor()
+	return file_agentix_v1_sandbox_service_proto_enumTypes[2].Descriptor()
 }
 
 func (SandboxReason) Type() protoreflect.EnumType {
-	return &file_agentix_v1_sandbox_service_proto_enumTypes[1]
+	return &file_agentix_v1_sandbox_service_proto_enumTypes[2]
 }
 
 func (x SandboxReason) Number() protoreflect.EnumNumber {
@@ -173,7 +234,7 @@ func (x SandboxReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SandboxReason.Descriptor instead.
 func (SandboxReason) EnumDescriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{1}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{2}
 }
 
 // SandboxChangeType is what happened to a sandbox.
@@ -217,11 +278,11 @@ func (x SandboxChangeType) String() string {
 }
 
 func (SandboxChangeType) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentix_v1_sandbox_service_proto_enumTypes[2].Descriptor()
+	return file_agentix_v1_sandbox_service_proto_enumTypes[3].Descriptor()
 }
 
 func (SandboxChangeType) Type() protoreflect.EnumType {
-	return &file_agentix_v1_sandbox_service_proto_enumTypes[2]
+	return &file_agentix_v1_sandbox_service_proto_enumTypes[3]
 }
 
 func (x SandboxChangeType) Number() protoreflect.EnumNumber {
@@ -230,7 +291,7 @@ func (x SandboxChangeType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SandboxChangeType.Descriptor instead.
 func (SandboxChangeType) EnumDescriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{2}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Sandbox is one sandbox.
@@ -285,7 +346,11 @@ type Sandbox struct {
 	// end; looking at the sandbox, its events or its files does not. The time stands still
 	// while it is paused. It is kept over restarts of the daemon, but nothing idles out within
 	// the first minute of one.
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// What it reaches of the network; default: nothing.
+	Network *Network `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`
+	// How it is kept apart besides that which holds for all sandboxes.
+	Security      *Security `protobuf:"bytes,17,opt,name=security,proto3" json:"security,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +515,20 @@ func (x *Sandbox) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Sandbox) GetNetwork() *Network {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *Sandbox) GetSecurity() *Security {
+	if x != nil {
+		return x.Security
+	}
+	return nil
+}
+
 type isSandbox_Expiration interface {
 	isSandbox_Expiration()
 }
@@ -479,7 +558,14 @@ type Resources struct {
 	// Memory in bytes. 0 = the daemon's default (1 GiB).
 	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Processes and threads. 0 = the daemon's default (1024).
-	Pids          int64 `protobuf:"varint,3,opt,name=pids,proto3" json:"pids,omitempty"`
+	Pids int64 `protobuf:"varint,3,opt,name=pids,proto3" json:"pids,omitempty"`
+	// Open files of each process, from 64. 0 = what the engine gives. More than the engine
+	// itself may open is refused.
+	OpenFiles int64 `protobuf:"varint,4,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
+	// Bytes of all that the sandbox can write to, at least 16 MiB: its root file system, /tmp,
+	// and /run and /dev/shm, which are in memory and have at most an eighth of it each. The
+	// file system's own administration counts, too. 0 = the daemon's default (no limit).
+	DiskBytes     int64 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -535,6 +621,155 @@ func (x *Resources) GetPids() int64 {
 	return 0
 }
 
+func (x *Resources) GetOpenFiles() int64 {
+	if x != nil {
+		return x.OpenFiles
+	}
+	return 0
+}
+
+func (x *Resources) GetDiskBytes() int64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+// Network is what a sandbox reaches. Nothing reaches a sandbox from outside in any mode but
+// HOST; the daemon itself talks to it over a Unix socket.
+type Network struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it is connected.
+	Mode NetworkMode `protobuf:"varint,1,opt,name=mode,proto3,enum=agentix.v1.NetworkMode" json:"mode,omitempty"`
+	// With BRIDGE, the ranges that may be reached, IPv4 and IPv6, at most 256, for example
+	// `192.0.2.0/24` or `2001:db8::1/128`; everything else is refused, so empty = nothing.
+	// `0.0.0.0/0` and `::/0` are everything. Never reached, whatever is here: the host's own
+	// addresses, other sandboxes, loopback, link-local and cloud metadata addresses
+	// (169.254.0.0/16, fe80::/10 and others), multicast.
+	AllowCidrs []string `protobuf:"bytes,2,rep,name=allow_cidrs,json=allowCidrs,proto3" json:"allow_cidrs,omitempty"`
+	// With BRIDGE, the name servers in /etc/resolv.conf, at most 3 IP addresses, each reached
+	// by `allow_cidrs`. Empty = the image's own file, and no name server is provided.
+	DnsServers    []string `protobuf:"bytes,3,rep,name=dns_servers,json=dnsServers,proto3" json:"dns_servers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Network) Reset() {
+	*x = Network{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Network) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Network) ProtoMessage() {}
+
+func (x *Network) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Network.ProtoReflect.Descriptor instead.
+func (*Network) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Network) GetMode() NetworkMode {
+	if x != nil {
+		return x.Mode
+	}
+	return NetworkMode_NETWORK_MODE_UNSPECIFIED
+}
+
+func (x *Network) GetAllowCidrs() []string {
+	if x != nil {
+		return x.AllowCidrs
+	}
+	return nil
+}
+
+func (x *Network) GetDnsServers() []string {
+	if x != nil {
+		return x.DnsServers
+	}
+	return nil
+}
+
+// Security is how a sandbox is kept apart. What the provider or the host cannot do is
+// refused with FAILED_PRECONDITION (UNSUPPORTED).
+type Security struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: the root file system cannot be written; /tmp, /run and /dev/shm can.
+	ReadOnlyRootfs bool `protobuf:"varint,1,opt,name=read_only_rootfs,json=readOnlyRootfs,proto3" json:"read_only_rootfs,omitempty"`
+	// True: a user namespace, so that root in the sandbox is nobody on the host.
+	UserNamespace bool `protobuf:"varint,2,opt,name=user_namespace,json=userNamespace,proto3" json:"user_namespace,omitempty"`
+	// What runs the container: `runc` (default) or `runsc` (gVisor, a kernel of its own).
+	RuntimeHandler string `protobuf:"bytes,3,opt,name=runtime_handler,json=runtimeHandler,proto3" json:"runtime_handler,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Security) Reset() {
+	*x = Security{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Security) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Security) ProtoMessage() {}
+
+func (x *Security) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Security.ProtoReflect.Descriptor instead.
+func (*Security) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Security) GetReadOnlyRootfs() bool {
+	if x != nil {
+		return x.ReadOnlyRootfs
+	}
+	return false
+}
+
+func (x *Security) GetUserNamespace() bool {
+	if x != nil {
+		return x.UserNamespace
+	}
+	return false
+}
+
+func (x *Security) GetRuntimeHandler() string {
+	if x != nil {
+		return x.RuntimeHandler
+	}
+	return ""
+}
+
 // Runtime describes the server inside a sandbox.
 type Runtime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -555,7 +790,7 @@ type Runtime struct {
 
 func (x *Runtime) Reset() {
 	*x = Runtime{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[2]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +802,7 @@ func (x *Runtime) String() string {
 func (*Runtime) ProtoMessage() {}
 
 func (x *Runtime) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[2]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +815,7 @@ func (x *Runtime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
 func (*Runtime) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{2}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Runtime) GetVersion() string {
@@ -627,7 +862,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[3]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +874,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[3]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +887,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{3}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateSandboxRequest) GetSandbox() *Sandbox {
@@ -687,7 +922,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[4]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +934,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[4]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +947,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{4}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetSandboxRequest) GetName() string {
@@ -743,7 +978,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[5]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +990,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[5]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1003,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{5}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSandboxesRequest) GetPageSize() int32 {
@@ -805,7 +1040,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[6]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1052,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[6]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1065,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{6}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -862,7 +1097,7 @@ type UpdateSandboxRequest struct {
 
 func (x *UpdateSandboxRequest) Reset() {
 	*x = UpdateSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1109,7 @@ func (x *UpdateSandboxRequest) String() string {
 func (*UpdateSandboxRequest) ProtoMessage() {}
 
 func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[7]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1122,7 @@ func (x *UpdateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{7}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateSandboxRequest) GetSandbox() *Sandbox {
@@ -917,7 +1152,7 @@ type DeleteMatchingSandboxesRequest struct {
 
 func (x *DeleteMatchingSandboxesRequest) Reset() {
 	*x = DeleteMatchingSandboxesRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1164,7 @@ func (x *DeleteMatchingSandboxesRequest) String() string {
 func (*DeleteMatchingSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteMatchingSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[8]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1177,7 @@ func (x *DeleteMatchingSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMatchingSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteMatchingSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{8}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteMatchingSandboxesRequest) GetFilter() string {
@@ -972,7 +1207,7 @@ type DeleteMatchingSandboxesResponse struct {
 
 func (x *DeleteMatchingSandboxesResponse) Reset() {
 	*x = DeleteMatchingSandboxesResponse{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1219,7 @@ func (x *DeleteMatchingSandboxesResponse) String() string {
 func (*DeleteMatchingSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteMatchingSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[9]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1232,7 @@ func (x *DeleteMatchingSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMatchingSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteMatchingSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{9}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteMatchingSandboxesResponse) GetSandboxes() []string {
@@ -1027,7 +1262,7 @@ type DeletionFailure struct {
 
 func (x *DeletionFailure) Reset() {
 	*x = DeletionFailure{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1274,7 @@ func (x *DeletionFailure) String() string {
 func (*DeletionFailure) ProtoMessage() {}
 
 func (x *DeletionFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1287,7 @@ func (x *DeletionFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionFailure.ProtoReflect.Descriptor instead.
 func (*DeletionFailure) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{10}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeletionFailure) GetName() string {
@@ -1080,7 +1315,7 @@ type WatchSandboxesRequest struct {
 
 func (x *WatchSandboxesRequest) Reset() {
 	*x = WatchSandboxesRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1327,7 @@ func (x *WatchSandboxesRequest) String() string {
 func (*WatchSandboxesRequest) ProtoMessage() {}
 
 func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1340,7 @@ func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{11}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchSandboxesRequest) GetFilter() string {
@@ -1128,7 +1363,7 @@ type WatchSandboxesResponse struct {
 
 func (x *WatchSandboxesResponse) Reset() {
 	*x = WatchSandboxesResponse{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1375,7 @@ func (x *WatchSandboxesResponse) String() string {
 func (*WatchSandboxesResponse) ProtoMessage() {}
 
 func (x *WatchSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1388,7 @@ func (x *WatchSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{12}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchSandboxesResponse) GetChanges() []*SandboxChange {
@@ -1183,7 +1418,7 @@ type SandboxChange struct {
 
 func (x *SandboxChange) Reset() {
 	*x = SandboxChange{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1430,7 @@ func (x *SandboxChange) String() string {
 func (*SandboxChange) ProtoMessage() {}
 
 func (x *SandboxChange) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1443,7 @@ func (x *SandboxChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChange.ProtoReflect.Descriptor instead.
 func (*SandboxChange) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{13}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SandboxChange) GetType() SandboxChangeType {
@@ -1238,7 +1473,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1485,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1498,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{14}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteSandboxRequest) GetName() string {
@@ -1285,7 +1520,7 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfc\x06\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\a\n" +
 	"\aSandbox\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
@@ -1306,7 +1541,9 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\vexpire_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
 	"expireTime\x123\n" +
 	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\x04\xe2A\x01\x04H\x00R\x03ttl\x12<\n" +
-	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x1a9\n" +
+	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12-\n" +
+	"\anetwork\x18\x10 \x01(\v2\x13.agentix.v1.NetworkR\anetwork\x120\n" +
+	"\bsecurity\x18\x11 \x01(\v2\x14.agentix.v1.SecurityR\bsecurity\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -1314,11 +1551,25 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
 	"\n" +
-	"expiration\"V\n" +
+	"expiration\"\x94\x01\n" +
 	"\tResources\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\x01R\x04cpus\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x12\n" +
-	"\x04pids\x18\x03 \x01(\x03R\x04pids\"q\n" +
+	"\x04pids\x18\x03 \x01(\x03R\x04pids\x12\x1d\n" +
+	"\n" +
+	"open_files\x18\x04 \x01(\x03R\topenFiles\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x05 \x01(\x03R\tdiskBytes\"x\n" +
+	"\aNetwork\x12+\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x17.agentix.v1.NetworkModeR\x04mode\x12\x1f\n" +
+	"\vallow_cidrs\x18\x02 \x03(\tR\n" +
+	"allowCidrs\x12\x1f\n" +
+	"\vdns_servers\x18\x03 \x03(\tR\n" +
+	"dnsServers\"\x84\x01\n" +
+	"\bSecurity\x12(\n" +
+	"\x10read_only_rootfs\x18\x01 \x01(\bR\x0ereadOnlyRootfs\x12%\n" +
+	"\x0euser_namespace\x18\x02 \x01(\bR\ruserNamespace\x12'\n" +
+	"\x0fruntime_handler\x18\x03 \x01(\tR\x0eruntimeHandler\"q\n" +
 	"\aRuntime\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x16\n" +
@@ -1363,7 +1614,12 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\v2\x13.agentix.v1.SandboxR\asandbox\"U\n" +
 	"\x14DeleteSandboxRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12#\n" +
-	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*\xcd\x01\n" +
+	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*r\n" +
+	"\vNetworkMode\x12\x1c\n" +
+	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NETWORK_MODE_NONE\x10\x01\x12\x17\n" +
+	"\x13NETWORK_MODE_BRIDGE\x10\x02\x12\x15\n" +
+	"\x11NETWORK_MODE_HOST\x10\x03*\xcd\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_STATE_CREATING\x10\x01\x12\x17\n" +
@@ -1371,7 +1627,7 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x16SANDBOX_STATE_STOPPING\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x18\n" +
 	"\x14SANDBOX_STATE_FAILED\x10\x05\x12\x18\n" +
-	"\x14SANDBOX_STATE_PAUSED\x10\x06*\xaf\x02\n" +
+	"\x14SANDBOX_STATE_PAUSED\x10\x06*\xd1\x02\n" +
 	"\rSandboxReason\x12\x1e\n" +
 	"\x1aSANDBOX_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SANDBOX_REASON_DELETED\x10\x01\x12\x1f\n" +
@@ -1382,7 +1638,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x13SANDBOX_REASON_LOST\x10\x06\x12\x1e\n" +
 	"\x1aSANDBOX_REASON_UNREACHABLE\x10\a\x12\x1a\n" +
 	"\x16SANDBOX_REASON_EXPIRED\x10\b\x12\x17\n" +
-	"\x13SANDBOX_REASON_IDLE\x10\t*\x99\x01\n" +
+	"\x13SANDBOX_REASON_IDLE\x10\t\x12 \n" +
+	"\x1cSANDBOX_REASON_LIMIT_REACHED\x10\x14*\x99\x01\n" +
 	"\x11SandboxChangeType\x12#\n" +
 	"\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n" +
@@ -1410,72 +1667,78 @@ func file_agentix_v1_sandbox_service_proto_rawDescGZIP() []byte {
 	return file_agentix_v1_sandbox_service_proto_rawDescData
 }
 
-var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_agentix_v1_sandbox_service_proto_goTypes = []any{
-	(SandboxState)(0),                       // 0: agentix.v1.SandboxState
-	(SandboxReason)(0),                      // 1: agentix.v1.SandboxReason
-	(SandboxChangeType)(0),                  // 2: agentix.v1.SandboxChangeType
-	(*Sandbox)(nil),                         // 3: agentix.v1.Sandbox
-	(*Resources)(nil),                       // 4: agentix.v1.Resources
-	(*Runtime)(nil),                         // 5: agentix.v1.Runtime
-	(*CreateSandboxRequest)(nil),            // 6: agentix.v1.CreateSandboxRequest
-	(*GetSandboxRequest)(nil),               // 7: agentix.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),            // 8: agentix.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),           // 9: agentix.v1.ListSandboxesResponse
-	(*UpdateSandboxRequest)(nil),            // 10: agentix.v1.UpdateSandboxRequest
-	(*DeleteMatchingSandboxesRequest)(nil),  // 11: agentix.v1.DeleteMatchingSandboxesRequest
-	(*DeleteMatchingSandboxesResponse)(nil), // 12: agentix.v1.DeleteMatchingSandboxesResponse
-	(*DeletionFailure)(nil),                 // 13: agentix.v1.DeletionFailure
-	(*WatchSandboxesRequest)(nil),           // 14: agentix.v1.WatchSandboxesRequest
-	(*WatchSandboxesResponse)(nil),          // 15: agentix.v1.WatchSandboxesResponse
-	(*SandboxChange)(nil),                   // 16: agentix.v1.SandboxChange
-	(*DeleteSandboxRequest)(nil),            // 17: agentix.v1.DeleteSandboxRequest
-	nil,                                     // 18: agentix.v1.Sandbox.LabelsEntry
-	nil,                                     // 19: agentix.v1.Sandbox.EnvEntry
-	(*timestamppb.Timestamp)(nil),           // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),             // 21: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),           // 22: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),                   // 23: google.protobuf.Empty
+	(NetworkMode)(0),                        // 0: agentix.v1.NetworkMode
+	(SandboxState)(0),                       // 1: agentix.v1.SandboxState
+	(SandboxReason)(0),                      // 2: agentix.v1.SandboxReason
+	(SandboxChangeType)(0),                  // 3: agentix.v1.SandboxChangeType
+	(*Sandbox)(nil),                         // 4: agentix.v1.Sandbox
+	(*Resources)(nil),                       // 5: agentix.v1.Resources
+	(*Network)(nil),                         // 6: agentix.v1.Network
+	(*Security)(nil),                        // 7: agentix.v1.Security
+	(*Runtime)(nil),                         // 8: agentix.v1.Runtime
+	(*CreateSandboxRequest)(nil),            // 9: agentix.v1.CreateSandboxRequest
+	(*GetSandboxRequest)(nil),               // 10: agentix.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),            // 11: agentix.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),           // 12: agentix.v1.ListSandboxesResponse
+	(*UpdateSandboxRequest)(nil),            // 13: agentix.v1.UpdateSandboxRequest
+	(*DeleteMatchingSandboxesRequest)(nil),  // 14: agentix.v1.DeleteMatchingSandboxesRequest
+	(*DeleteMatchingSandboxesResponse)(nil), // 15: agentix.v1.DeleteMatchingSandboxesResponse
+	(*DeletionFailure)(nil),                 // 16: agentix.v1.DeletionFailure
+	(*WatchSandboxesRequest)(nil),           // 17: agentix.v1.WatchSandboxesRequest
+	(*WatchSandboxesResponse)(nil),          // 18: agentix.v1.WatchSandboxesResponse
+	(*SandboxChange)(nil),                   // 19: agentix.v1.SandboxChange
+	(*DeleteSandboxRequest)(nil),            // 20: agentix.v1.DeleteSandboxRequest
+	nil,                                     // 21: agentix.v1.Sandbox.LabelsEntry
+	nil,                                     // 22: agentix.v1.Sandbox.EnvEntry
+	(*timestamppb.Timestamp)(nil),           // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 24: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),           // 25: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),                   // 26: google.protobuf.Empty
 }
 var file_agentix_v1_sandbox_service_proto_depIdxs = []int32{
-	0,  // 0: agentix.v1.Sandbox.state:type_name -> agentix.v1.SandboxState
-	1,  // 1: agentix.v1.Sandbox.reason:type_name -> agentix.v1.SandboxReason
-	18, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
-	19, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
-	4,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
-	20, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
-	5,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
-	20, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
-	21, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
-	21, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
-	3,  // 10: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
-	3,  // 11: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
-	3,  // 12: agentix.v1.UpdateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
-	22, // 13: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
-	13, // 14: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
-	16, // 15: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
-	2,  // 16: agentix.v1.SandboxChange.type:type_name -> agentix.v1.SandboxChangeType
-	3,  // 17: agentix.v1.SandboxChange.sandbox:type_name -> agentix.v1.Sandbox
-	6,  // 18: agentix.v1.SandboxService.CreateSandbox:input_type -> agentix.v1.CreateSandboxRequest
-	7,  // 19: agentix.v1.SandboxService.GetSandbox:input_type -> agentix.v1.GetSandboxRequest
-	8,  // 20: agentix.v1.SandboxService.ListSandboxes:input_type -> agentix.v1.ListSandboxesRequest
-	10, // 21: agentix.v1.SandboxService.UpdateSandbox:input_type -> agentix.v1.UpdateSandboxRequest
-	17, // 22: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
-	11, // 23: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
-	14, // 24: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
-	3,  // 25: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
-	3,  // 26: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
-	9,  // 27: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
-	3,  // 28: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
-	23, // 29: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
-	12, // 30: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
-	15, // 31: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	1,  // 0: agentix.v1.Sandbox.state:type_name -> agentix.v1.SandboxState
+	2,  // 1: agentix.v1.Sandbox.reason:type_name -> agentix.v1.SandboxReason
+	21, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
+	22, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
+	5,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
+	23, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
+	23, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
+	24, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	24, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	6,  // 10: agentix.v1.Sandbox.network:type_name -> agentix.v1.Network
+	7,  // 11: agentix.v1.Sandbox.security:type_name -> agentix.v1.Security
+	0,  // 12: agentix.v1.Network.mode:type_name -> agentix.v1.NetworkMode
+	4,  // 13: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
+	4,  // 14: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
+	4,  // 15: agentix.v1.UpdateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
+	25, // 16: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
+	16, // 17: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
+	19, // 18: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
+	3,  // 19: agentix.v1.SandboxChange.type:type_name -> agentix.v1.SandboxChangeType
+	4,  // 20: agentix.v1.SandboxChange.sandbox:type_name -> agentix.v1.Sandbox
+	9,  // 21: agentix.v1.SandboxService.CreateSandbox:input_type -> agentix.v1.CreateSandboxRequest
+	10, // 22: agentix.v1.SandboxService.GetSandbox:input_type -> agentix.v1.GetSandboxRequest
+	11, // 23: agentix.v1.SandboxService.ListSandboxes:input_type -> agentix.v1.ListSandboxesRequest
+	13, // 24: agentix.v1.SandboxService.UpdateSandbox:input_type -> agentix.v1.UpdateSandboxRequest
+	20, // 25: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
+	14, // 26: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
+	17, // 27: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
+	4,  // 28: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
+	4,  // 29: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
+	12, // 30: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
+	4,  // 31: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
+	26, // 32: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
+	15, // 33: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
+	18, // 34: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agentix_v1_sandbox_service_proto_init() }
@@ -1492,8 +1755,8 @@ func file_agentix_v1_sandbox_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_sandbox_service_proto_rawDesc), len(file_agentix_v1_sandbox_service_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   17,
+			NumEnums:      4,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

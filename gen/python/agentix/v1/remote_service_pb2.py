@@ -29,7 +29,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61gentix/v1/remote_service.proto\x12\nagentix.v1\x1a\x18\x61gentix/v1/options.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x03\n\rRemoteRequest\x12\x15\n\x07sandbox\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08\x63\x61llable\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04\x61rgs\x18\x03 \x01(\tB\x04\xc8\xf3\x18\x01\x12\x14\n\x06kwargs\x18\x04 \x01(\tB\x04\xc8\xf3\x18\x01\x12\x1b\n\x11msgpack_arguments\x18\x05 \x01(\x0cH\x00\x12\x1a\n\x10pickle_arguments\x18\x06 \x01(\x0cH\x00\x12\x0f\n\x07\x63\x61ll_id\x18\x07 \x01(\t\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\x0fresult_encoding\x18\t \x01(\x0e\x32\x14.agentix.v1.Encoding\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x37\n\x07\x62\x61ggage\x18\x0b \x03(\x0b\x32&.agentix.v1.RemoteRequest.BaggageEntry\x12(\n\tisolation\x18\x0c \x01(\x0e\x32\x15.agentix.v1.Isolation\x1a.\n\x0c\x42\x61ggageEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10\x62inary_arguments\"\x9e\x01\n\x0eRemoteResponse\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x15\n\x05value\x18\x02 \x01(\tB\x04\xc8\xf3\x18\x01H\x00\x12\x17\n\rmsgpack_value\x18\x03 \x01(\x0cH\x00\x12\x16\n\x0cpickle_value\x18\x04 \x01(\x0cH\x00\x12(\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x17.agentix.v1.RemoteErrorH\x00\x42\t\n\x07outcome\"\x89\x01\n\x0bRemoteError\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x11\n\tcancelled\x18\x04 \x01(\x08\x12\x17\n\nreturncode\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x63\x61use\x18\x06 \x01(\tB\r\n\x0b_returncode\"\x9f\x02\n\x04\x43\x61ll\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61llable\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.agentix.v1.CallState\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inish_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07outcome\x18\x06 \x01(\x0b\x32\x1a.agentix.v1.RemoteResponse\x12\x17\n\x0foutcome_expired\x18\x07 \x01(\x08\x12\x15\n\rstill_running\x18\x08 \x01(\x08\x12\x12\n\nerror_type\x18\t \x01(\t\"B\n\x11SubmitCallRequest\x12-\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x19.agentix.v1.RemoteRequestB\x04\xe2\x41\x01\x02\"$\n\x0eGetCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"Q\n\x0fWaitCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\'\n\x11\x43\x61ncelCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"v\n\x10ListCallsRequest\x12\x14\n\x06parent\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12%\n\x06states\x18\x04 \x03(\x0e\x32\x15.agentix.v1.CallState\"M\n\x11ListCallsResponse\x12\x1f\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x10.agentix.v1.Call\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*S\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n\x10ISOLATION_WORKER\x10\x01\x12\x15\n\x11ISOLATION_PROCESS\x10\x02*b\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_JSON\x10\x01\x12\x14\n\x10\x45NCODING_MSGPACK\x10\x02\x12\x13\n\x0f\x45NCODING_PICKLE\x10\x03*\x8a\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x18\n\x14\x43\x41LL_STATE_SUCCEEDED\x10\x02\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x03\x12\x18\n\x14\x43\x41LL_STATE_CANCELLED\x10\x04\x32\x9f\x05\n\rRemoteService\x12l\n\x06Remote\x12\x19.agentix.v1.RemoteRequest\x1a\x1a.agentix.v1.RemoteResponse\"+\x82\xd3\xe4\x93\x02%\" /v1/{sandbox=sandboxes/*}:remote:\x01*\x12q\n\nSubmitCall\x12\x1d.agentix.v1.SubmitCallRequest\x1a\x10.agentix.v1.Call\"2\x82\xd3\xe4\x93\x02,\"$/v1/{call.sandbox=sandboxes/*}/calls:\x04\x63\x61ll\x12_\n\x07GetCall\x12\x1a.agentix.v1.GetCallRequest\x1a\x10.agentix.v1.Call\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{name=sandboxes/*/calls/*}\x12i\n\x08WaitCall\x12\x1b.agentix.v1.WaitCallRequest\x1a\x10.agentix.v1.Call\".\x82\xd3\xe4\x93\x02(\"#/v1/{name=sandboxes/*/calls/*}:wait:\x01*\x12o\n\nCancelCall\x12\x1d.agentix.v1.CancelCallRequest\x1a\x10.agentix.v1.Call\"0\x82\xd3\xe4\x93\x02*\"%/v1/{name=sandboxes/*/calls/*}:cancel:\x01*\x12p\n\tListCalls\x12\x1c.agentix.v1.ListCallsRequest\x1a\x1d.agentix.v1.ListCallsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=sandboxes/*}/callsB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61gentix/v1/remote_service.proto\x12\nagentix.v1\x1a\x18\x61gentix/v1/options.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x03\n\rRemoteRequest\x12\x15\n\x07sandbox\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08\x63\x61llable\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04\x61rgs\x18\x03 \x01(\tB\x04\xc8\xf3\x18\x01\x12\x14\n\x06kwargs\x18\x04 \x01(\tB\x04\xc8\xf3\x18\x01\x12\x1b\n\x11msgpack_arguments\x18\x05 \x01(\x0cH\x00\x12\x1a\n\x10pickle_arguments\x18\x06 \x01(\x0cH\x00\x12\x0f\n\x07\x63\x61ll_id\x18\x07 \x01(\t\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\x0fresult_encoding\x18\t \x01(\x0e\x32\x14.agentix.v1.Encoding\x12\x13\n\x0btraceparent\x18\n \x01(\t\x12\x37\n\x07\x62\x61ggage\x18\x0b \x03(\x0b\x32&.agentix.v1.RemoteRequest.BaggageEntry\x12(\n\tisolation\x18\x0c \x01(\x0e\x32\x15.agentix.v1.Isolation\x1a.\n\x0c\x42\x61ggageEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10\x62inary_arguments\"\x9e\x01\n\x0eRemoteResponse\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x15\n\x05value\x18\x02 \x01(\tB\x04\xc8\xf3\x18\x01H\x00\x12\x17\n\rmsgpack_value\x18\x03 \x01(\x0cH\x00\x12\x16\n\x0cpickle_value\x18\x04 \x01(\x0cH\x00\x12(\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x17.agentix.v1.RemoteErrorH\x00\x42\t\n\x07outcome\"\x98\x01\n\x0bRemoteError\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x11\n\tcancelled\x18\x04 \x01(\x08\x12\x17\n\nreturncode\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x63\x61use\x18\x06 \x01(\t\x12\r\n\x05limit\x18\x07 \x01(\x03\x42\r\n\x0b_returncode\"\x9f\x02\n\x04\x43\x61ll\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61llable\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.agentix.v1.CallState\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inish_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07outcome\x18\x06 \x01(\x0b\x32\x1a.agentix.v1.RemoteResponse\x12\x17\n\x0foutcome_expired\x18\x07 \x01(\x08\x12\x15\n\rstill_running\x18\x08 \x01(\x08\x12\x12\n\nerror_type\x18\t \x01(\t\"B\n\x11SubmitCallRequest\x12-\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x19.agentix.v1.RemoteRequestB\x04\xe2\x41\x01\x02\"$\n\x0eGetCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"Q\n\x0fWaitCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\'\n\x11\x43\x61ncelCallRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"v\n\x10ListCallsRequest\x12\x14\n\x06parent\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12%\n\x06states\x18\x04 \x03(\x0e\x32\x15.agentix.v1.CallState\"M\n\x11ListCallsResponse\x12\x1f\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x10.agentix.v1.Call\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*S\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n\x10ISOLATION_WORKER\x10\x01\x12\x15\n\x11ISOLATION_PROCESS\x10\x02*b\n\x08\x45ncoding\x12\x18\n\x14\x45NCODING_UNSPECIFIED\x10\x00\x12\x11\n\rENCODING_JSON\x10\x01\x12\x14\n\x10\x45NCODING_MSGPACK\x10\x02\x12\x13\n\x0f\x45NCODING_PICKLE\x10\x03*\x8a\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x01\x12\x18\n\x14\x43\x41LL_STATE_SUCCEEDED\x10\x02\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x03\x12\x18\n\x14\x43\x41LL_STATE_CANCELLED\x10\x04\x32\x9f\x05\n\rRemoteService\x12l\n\x06Remote\x12\x19.agentix.v1.RemoteRequest\x1a\x1a.agentix.v1.RemoteResponse\"+\x82\xd3\xe4\x93\x02%\" /v1/{sandbox=sandboxes/*}:remote:\x01*\x12q\n\nSubmitCall\x12\x1d.agentix.v1.SubmitCallRequest\x1a\x10.agentix.v1.Call\"2\x82\xd3\xe4\x93\x02,\"$/v1/{call.sandbox=sandboxes/*}/calls:\x04\x63\x61ll\x12_\n\x07GetCall\x12\x1a.agentix.v1.GetCallRequest\x1a\x10.agentix.v1.Call\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{name=sandboxes/*/calls/*}\x12i\n\x08WaitCall\x12\x1b.agentix.v1.WaitCallRequest\x1a\x10.agentix.v1.Call\".\x82\xd3\xe4\x93\x02(\"#/v1/{name=sandboxes/*/calls/*}:wait:\x01*\x12o\n\nCancelCall\x12\x1d.agentix.v1.CancelCallRequest\x1a\x10.agentix.v1.Call\"0\x82\xd3\xe4\x93\x02*\"%/v1/{name=sandboxes/*/calls/*}:cancel:\x01*\x12p\n\tListCalls\x12\x1c.agentix.v1.ListCallsRequest\x1a\x1d.agentix.v1.ListCallsResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=sandboxes/*}/callsB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -71,12 +71,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMOTESERVICE'].methods_by_name['CancelCall']._serialized_options = b'\202\323\344\223\002*\"%/v1/{name=sandboxes/*/calls/*}:cancel:\001*'
   _globals['_REMOTESERVICE'].methods_by_name['ListCalls']._loaded_options = None
   _globals['_REMOTESERVICE'].methods_by_name['ListCalls']._serialized_options = b'\202\323\344\223\002 \022\036/v1/{parent=sandboxes/*}/calls'
-  _globals['_ISOLATION']._serialized_start=1681
-  _globals['_ISOLATION']._serialized_end=1764
-  _globals['_ENCODING']._serialized_start=1766
-  _globals['_ENCODING']._serialized_end=1864
-  _globals['_CALLSTATE']._serialized_start=1867
-  _globals['_CALLSTATE']._serialized_end=2005
+  _globals['_ISOLATION']._serialized_start=1696
+  _globals['_ISOLATION']._serialized_end=1779
+  _globals['_ENCODING']._serialized_start=1781
+  _globals['_ENCODING']._serialized_end=1879
+  _globals['_CALLSTATE']._serialized_start=1882
+  _globals['_CALLSTATE']._serialized_end=2020
   _globals['_REMOTEREQUEST']._serialized_start=202
   _globals['_REMOTEREQUEST']._serialized_end=659
   _globals['_REMOTEREQUEST_BAGGAGEENTRY']._serialized_start=593
@@ -84,21 +84,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMOTERESPONSE']._serialized_start=662
   _globals['_REMOTERESPONSE']._serialized_end=820
   _globals['_REMOTEERROR']._serialized_start=823
-  _globals['_REMOTEERROR']._serialized_end=960
-  _globals['_CALL']._serialized_start=963
-  _globals['_CALL']._serialized_end=1250
-  _globals['_SUBMITCALLREQUEST']._serialized_start=1252
-  _globals['_SUBMITCALLREQUEST']._serialized_end=1318
-  _globals['_GETCALLREQUEST']._serialized_start=1320
-  _globals['_GETCALLREQUEST']._serialized_end=1356
-  _globals['_WAITCALLREQUEST']._serialized_start=1358
-  _globals['_WAITCALLREQUEST']._serialized_end=1439
-  _globals['_CANCELCALLREQUEST']._serialized_start=1441
-  _globals['_CANCELCALLREQUEST']._serialized_end=1480
-  _globals['_LISTCALLSREQUEST']._serialized_start=1482
-  _globals['_LISTCALLSREQUEST']._serialized_end=1600
-  _globals['_LISTCALLSRESPONSE']._serialized_start=1602
-  _globals['_LISTCALLSRESPONSE']._serialized_end=1679
-  _globals['_REMOTESERVICE']._serialized_start=2008
-  _globals['_REMOTESERVICE']._serialized_end=2679
+  _globals['_REMOTEERROR']._serialized_end=975
+  _globals['_CALL']._serialized_start=978
+  _globals['_CALL']._serialized_end=1265
+  _globals['_SUBMITCALLREQUEST']._serialized_start=1267
+  _globals['_SUBMITCALLREQUEST']._serialized_end=1333
+  _globals['_GETCALLREQUEST']._serialized_start=1335
+  _globals['_GETCALLREQUEST']._serialized_end=1371
+  _globals['_WAITCALLREQUEST']._serialized_start=1373
+  _globals['_WAITCALLREQUEST']._serialized_end=1454
+  _globals['_CANCELCALLREQUEST']._serialized_start=1456
+  _globals['_CANCELCALLREQUEST']._serialized_end=1495
+  _globals['_LISTCALLSREQUEST']._serialized_start=1497
+  _globals['_LISTCALLSREQUEST']._serialized_end=1615
+  _globals['_LISTCALLSRESPONSE']._serialized_start=1617
+  _globals['_LISTCALLSRESPONSE']._serialized_end=1694
+  _globals['_REMOTESERVICE']._serialized_start=2023
+  _globals['_REMOTESERVICE']._serialized_end=2694
 # @@protoc_insertion_point(module_scope)

@@ -261,6 +261,7 @@ class RemoteError(_message.Message):
     CANCELLED_FIELD_NUMBER: _builtins.int
     RETURNCODE_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """Class name of the exception, or one of the types of the outcome table."""
     message: _builtins.str
@@ -273,6 +274,8 @@ class RemoteError(_message.Message):
     """For `WorkerDied`: exit code, or the negative signal number."""
     cause: _builtins.str
     """For `WorkerDied`: `EXIT`, `SIGNAL` or `OOM_KILLED`. For `SandboxLost`: a reason of SandboxReason."""
+    limit: _builtins.int
+    """For `WorkerDied` with the cause `OOM_KILLED`: the memory limit in bytes; 0 = not known."""
     def __init__(
         self,
         *,
@@ -282,10 +285,11 @@ class RemoteError(_message.Message):
         cancelled: _builtins.bool = ...,
         returncode: _builtins.int | None = ...,
         cause: _builtins.str = ...,
+        limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_returncode", b"_returncode", "returncode", b"returncode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_returncode", b"_returncode", "cancelled", b"cancelled", "cause", b"cause", "message", b"message", "returncode", b"returncode", "traceback", b"traceback", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_returncode", b"_returncode", "cancelled", b"cancelled", "cause", b"cause", "limit", b"limit", "message", b"message", "returncode", b"returncode", "traceback", b"traceback", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__returncode: _TypeAlias = _typing.Literal["returncode"]  # noqa: Y015
     _WhichOneofArgType__returncode: _TypeAlias = _typing.Literal["_returncode", b"_returncode"]  # noqa: Y015

@@ -22,6 +22,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _NetworkMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NETWORK_MODE_UNSPECIFIED: _NetworkMode.ValueType  # 0
+    """As NONE."""
+    NETWORK_MODE_NONE: _NetworkMode.ValueType  # 1
+    """A loopback device of its own, nothing else."""
+    NETWORK_MODE_BRIDGE: _NetworkMode.ValueType  # 2
+    """An address of its own behind the host, which lets it reach `allow_cidrs` only."""
+    NETWORK_MODE_HOST: _NetworkMode.ValueType  # 3
+    """The host's network, unfiltered. Refused unless the daemon runs with `--allow-host-network`."""
+
+class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
+    """NetworkMode is how a sandbox is connected."""
+
+NETWORK_MODE_UNSPECIFIED: NetworkMode.ValueType  # 0
+"""As NONE."""
+NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
+"""A loopback device of its own, nothing else."""
+NETWORK_MODE_BRIDGE: NetworkMode.ValueType  # 2
+"""An address of its own behind the host, which lets it reach `allow_cidrs` only."""
+NETWORK_MODE_HOST: NetworkMode.ValueType  # 3
+"""The host's network, unfiltered. Refused unless the daemon runs with `--allow-host-network`."""
+Global___NetworkMode: _TypeAlias = NetworkMode  # noqa: Y015
+
 class _SandboxState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -88,6 +116,8 @@ class _SandboxReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sandbox
     """Its `expire_time` came."""
     SANDBOX_REASON_IDLE: _SandboxReason.ValueType  # 9
     """No call came for `idle_timeout`."""
+    SANDBOX_REASON_LIMIT_REACHED: _SandboxReason.ValueType  # 20
+    """It ran into one of its limits and goes on; only in events. The message names the limit."""
 
 class SandboxReason(_SandboxReason, metaclass=_SandboxReasonEnumTypeWrapper):
     """SandboxReason is why a sandbox is in its state."""
@@ -112,6 +142,8 @@ SANDBOX_REASON_EXPIRED: SandboxReason.ValueType  # 8
 """Its `expire_time` came."""
 SANDBOX_REASON_IDLE: SandboxReason.ValueType  # 9
 """No call came for `idle_timeout`."""
+SANDBOX_REASON_LIMIT_REACHED: SandboxReason.ValueType  # 20
+"""It ran into one of its limits and goes on; only in events. The message names the limit."""
 Global___SandboxReason: _TypeAlias = SandboxReason  # noqa: Y015
 
 class _SandboxChangeType:
@@ -205,6 +237,8 @@ class Sandbox(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    SECURITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, `sandboxes/{id}`; id matches `[a-z0-9]([a-z0-9-]{0,62})`. Not read on
     create, which has `sandbox_id`.
@@ -278,6 +312,14 @@ class Sandbox(_message.Message):
         the first minute of one.
         """
 
+    @_builtins.property
+    def network(self) -> Global___Network:
+        """What it reaches of the network; default: nothing."""
+
+    @_builtins.property
+    def security(self) -> Global___Security:
+        """How it is kept apart besides that which holds for all sandboxes."""
+
     def __init__(
         self,
         *,
@@ -298,10 +340,12 @@ class Sandbox(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        network: Global___Network | None = ...,
+        security: Global___Security | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expiration", b"expiration", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "resources", b"resources", "runtime", b"runtime", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expiration", b"expiration", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "network", b"network", "resources", b"resources", "runtime", b"runtime", "security", b"security", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "state", b"state", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "network", b"network", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "security", b"security", "state", b"state", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_expiration: _TypeAlias = _typing.Literal["expire_time", "ttl"]  # noqa: Y015
     _WhichOneofArgType_expiration: _TypeAlias = _typing.Literal["expiration", b"expiration"]  # noqa: Y015
@@ -318,26 +362,114 @@ class Resources(_message.Message):
     CPUS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     PIDS_FIELD_NUMBER: _builtins.int
+    OPEN_FILES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
     cpus: _builtins.float
     """Processors, for example 1.5. 0 = the daemon's default (no limit)."""
     memory_bytes: _builtins.int
     """Memory in bytes. 0 = the daemon's default (1 GiB)."""
     pids: _builtins.int
     """Processes and threads. 0 = the daemon's default (1024)."""
+    open_files: _builtins.int
+    """Open files of each process, from 64. 0 = what the engine gives. More than the engine
+    itself may open is refused.
+    """
+    disk_bytes: _builtins.int
+    """Bytes of all that the sandbox can write to, at least 16 MiB: its root file system, /tmp,
+    and /run and /dev/shm, which are in memory and have at most an eighth of it each. The
+    file system's own administration counts, too. 0 = the daemon's default (no limit).
+    """
     def __init__(
         self,
         *,
         cpus: _builtins.float = ...,
         memory_bytes: _builtins.int = ...,
         pids: _builtins.int = ...,
+        open_files: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "memory_bytes", b"memory_bytes", "pids", b"pids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "disk_bytes", b"disk_bytes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "pids", b"pids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Resources: _TypeAlias = Resources  # noqa: Y015
+
+@_typing.final
+class Network(_message.Message):
+    """Network is what a sandbox reaches. Nothing reaches a sandbox from outside in any mode but
+    HOST; the daemon itself talks to it over a Unix socket.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    ALLOW_CIDRS_FIELD_NUMBER: _builtins.int
+    DNS_SERVERS_FIELD_NUMBER: _builtins.int
+    mode: Global___NetworkMode.ValueType
+    """How it is connected."""
+    @_builtins.property
+    def allow_cidrs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With BRIDGE, the ranges that may be reached, IPv4 and IPv6, at most 256, for example
+        `192.0.2.0/24` or `2001:db8::1/128`; everything else is refused, so empty = nothing.
+        `0.0.0.0/0` and `::/0` are everything. Never reached, whatever is here: the host's own
+        addresses, other sandboxes, loopback, link-local and cloud metadata addresses
+        (169.254.0.0/16, fe80::/10 and others), multicast.
+        """
+
+    @_builtins.property
+    def dns_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With BRIDGE, the name servers in /etc/resolv.conf, at most 3 IP addresses, each reached
+        by `allow_cidrs`. Empty = the image's own file, and no name server is provided.
+        """
+
+    def __init__(
+        self,
+        *,
+        mode: Global___NetworkMode.ValueType = ...,
+        allow_cidrs: _abc.Iterable[_builtins.str] | None = ...,
+        dns_servers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_cidrs", b"allow_cidrs", "dns_servers", b"dns_servers", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Network: _TypeAlias = Network  # noqa: Y015
+
+@_typing.final
+class Security(_message.Message):
+    """Security is how a sandbox is kept apart. What the provider or the host cannot do is
+    refused with FAILED_PRECONDITION (UNSUPPORTED).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READ_ONLY_ROOTFS_FIELD_NUMBER: _builtins.int
+    USER_NAMESPACE_FIELD_NUMBER: _builtins.int
+    RUNTIME_HANDLER_FIELD_NUMBER: _builtins.int
+    read_only_rootfs: _builtins.bool
+    """True: the root file system cannot be written; /tmp, /run and /dev/shm can."""
+    user_namespace: _builtins.bool
+    """True: a user namespace, so that root in the sandbox is nobody on the host."""
+    runtime_handler: _builtins.str
+    """What runs the container: `runc` (default) or `runsc` (gVisor, a kernel of its own)."""
+    def __init__(
+        self,
+        *,
+        read_only_rootfs: _builtins.bool = ...,
+        user_namespace: _builtins.bool = ...,
+        runtime_handler: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["read_only_rootfs", b"read_only_rootfs", "runtime_handler", b"runtime_handler", "user_namespace", b"user_namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Security: _TypeAlias = Security  # noqa: Y015
 
 @_typing.final
 class Runtime(_message.Message):
