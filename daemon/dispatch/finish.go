@@ -157,8 +157,8 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	if !p.request.Named { // nobody can ask again, so nobody can be told otherwise
 		close(p.done)
 	}
-	saved := d.save(p, at)
-	if l := d.linkOf(sandbox); saved && flushed == nil && l != nil {
+	saved := d.save(p, at, flushed == nil)
+	if l := d.linkOf(sandbox); saved && l != nil {
 		l.AckResult(id)
 	}
 	d.mu.Lock()
@@ -173,20 +173,24 @@ func (d *Dispatcher) deliver(p *pending, at time.Time) {
 	}
 }
 
-// save stores the outcome. When the store refuses, it goes on trying in the background: the
-// waiters have waited enough, and the runtime keeps the outcome until it is acked.
-func (d *Dispatcher) save(p *pending, at time.Time) bool {
+// save stores the outcome, if told that its event is committed: a daemon that dies before
+// that has to find the call open, so that its end is told. When journal or store refuse,
+// save goes on trying in the background: the waiters have waited enough, and the runtime
+// keeps the outcome until it is acked.
+func (d *Dispatcher) save(p *pending, at time.Time, told bool) bool {
 	id := p.request.ID
 	d.inject("call/beforeCommit", id)
 	end, err := p.outcome.end(at, p.request.Named)
-	if err == nil {
+	if err == nil && told {
 		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, end)
 	}
 	d.inject("call/afterCommit", id)
-	if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
+	if told && (err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound)) {
 		return true
 	}
-	d.opts.Logger.Error("outcome not stored", "sandbox", p.request.Sandbox, "call", id, "err", err)
+	if told {
+		d.opts.Logger.Error("outcome not stored", "sandbox", p.request.Sandbox, "call", id, "err", err)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.goes(func() { d.saveLater(p, end) })
@@ -203,6 +207,9 @@ func (d *Dispatcher) saveLater(p *pending, end store.CallEnd) {
 		case <-d.ctx.Done():
 			stop()
 			return
+		}
+		if d.opts.Journal.Flush(d.ctx, p.request.Sandbox) != nil {
+			continue
 		}
 		err := d.opts.Store.FinishCall(d.ctx, p.request.ID, end)
 		if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {

@@ -34,6 +34,7 @@ type Daemon struct {
 	Wrap     []string // a command that runs it
 	Template *agentixv1.Sandbox
 	Forget   bool // no evidence of a failure is kept
+	AfterEnd []func()
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -211,6 +212,11 @@ func (d *Daemon) LogTail(n int) string {
 
 // end deletes all sandboxes and stops the daemon.
 func (d *Daemon) end() {
+	defer func() {
+		for _, f := range d.AfterEnd {
+			f()
+		}
+	}()
 	if d.cmd == nil {
 		return
 	}
