@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"os/user"
 
@@ -44,6 +45,9 @@ func (m *Manager) openProject(path string, peer *Peer) (*providers.Dir, error) {
 	}
 	groups := groupsOf(peer)
 	fd, err := unix.Open(prefix, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if outOfDescriptors(err) {
+		return nil, noDescriptors()
+	}
 	if err != nil {
 		return nil, refusedPath("project: the allowed prefix %s cannot be opened", prefix)
 	}
@@ -69,8 +73,18 @@ func (m *Manager) openProject(path string, peer *Peer) (*providers.Dir, error) {
 	return &providers.Dir{Path: path, FD: fd}, nil
 }
 
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+func noDescriptors() error {
+	return errs.New(errs.ResourceExhausted, errs.LimitExceeded, "the daemon has no free file descriptor").WithMeta("limit", "file_descriptors").WithRetry(time.Second)
+}
+
 func openError(path, name string, err error) error {
 	switch {
+	case outOfDescriptors(err):
+		return noDescriptors()
 	case errors.Is(err, unix.ENOENT):
 		return errs.Invalid("sandbox.project", "%s does not exist", path)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):

@@ -17,6 +17,7 @@ import (
 	"github.com/agentixd/agentixd/internal/faulttest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // smallDisk puts the state directory of a daemon on a file system of 24 MiB.
@@ -142,8 +143,8 @@ func TestR12_DescriptorsRunOut(t *testing.T) {
 		o.ask(e.client("meanwhile"), e.call(1, n, ""))
 	}
 	_, err := d.Sandboxes().CreateSandbox(t.Context(), &agentixv1.CreateSandboxRequest{Sandbox: d.Template})
-	if err == nil {
-		t.Error("a sandbox was made without descriptors")
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a create without descriptors: got %v, want RESOURCE_EXHAUSTED", err)
 	}
 	t.Logf("%d connections were opened; a create answers: %v", len(conns), err)
 	e.box.Open("gate")
