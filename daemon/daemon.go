@@ -86,7 +86,7 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 	if err := d.openOthers(ctx); err != nil {
 		return err
 	}
-	d.journal = events.New(d.store, events.Options{LogDir: d.cfg.LogDir, Logger: d.logger})
+	d.journal = events.New(d.store, eventOptions(d.cfg, d.logger))
 	d.closers.add("close journal", d.journal.Close)
 	d.dispatcher, err = dispatch.New(ctx, dispatch.Options{
 		Store: d.store, Journal: d.journal, Links: dispatch.LinksFunc(d.link), Clock: clock.System{}, Logger: d.logger,
@@ -110,6 +110,14 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 		Logger:         d.logger,
 	})
 	return nil
+}
+
+func eventOptions(cfg Config, logger *slog.Logger) events.Options {
+	return events.Options{
+		MaxAge: cfg.Events.MaxAge, MaxBytes: cfg.Events.MaxBytes, KeepAfterDelete: cfg.Events.KeepDeleted,
+		LogDir: cfg.LogDir, LogMaxBytes: cfg.Events.LogMaxBytes, LogBackups: cfg.Events.LogBackups, LogKeep: cfg.Events.LogKeep,
+		Logger: logger,
+	}
 }
 
 // openServers opens what clients talk to.

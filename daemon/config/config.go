@@ -36,6 +36,8 @@ type Config struct {
 	Runtime string `yaml:"runtime"`
 	// LogDir gets one text log per sandbox.
 	LogDir string `yaml:"log-dir"`
+	// Events is how long events and text logs are kept.
+	Events Events `yaml:",inline"`
 	// AllowHostPath are the prefixes below which clients on the Unix socket may name host directories.
 	AllowHostPath []string `yaml:"allow-host-path"`
 	// ExternalAllow are the addresses and socket paths at which clients may join runtimes that
@@ -69,6 +71,7 @@ func Default() Config {
 		Provider:          "auto",
 		ContainerdAddress: "/run/containerd/containerd.sock",
 		Runtime:           defaultRuntime(),
+		Events:            defaultEvents(),
 		ShutdownGrace:     10 * time.Second,
 		LogLevel:          "info",
 		LogFormat:         "text",
@@ -165,6 +168,7 @@ func (c Config) Validate() error {
 	if c.ParallelStarts < 0 {
 		bad("parallel-starts", "must be 0 (twice the processors) or more")
 	}
+	c.Events.validate(bad)
 	if c.ShutdownGrace < 0 {
 		bad("shutdown-grace", "must not be negative")
 	}
@@ -199,7 +203,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("state-dir", c.StateDir), slog.String("socket", c.Socket), slog.String("http", c.HTTP),
 		slog.Any("http-host", c.HTTPHosts), slog.String("provider", c.Provider),
 		slog.String("containerd-address", c.ContainerdAddress), slog.String("runtime", c.Runtime),
-		slog.String("log-dir", c.LogDir), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
+		slog.String("log-dir", c.LogDir), slog.Any("events", c.Events), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
 		slog.String("registry-config", c.RegistryConfig),
 		slog.Bool("allow-host-network", c.AllowHostNetwork), slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
 		slog.Int("parallel-starts", c.ParallelStarts),

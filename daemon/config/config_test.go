@@ -43,7 +43,7 @@ func TestLaterSourcesWin(t *testing.T) {
 		StateDir: "/file", Socket: "/file/agentixd.sock", HTTP: "127.0.0.1:3", Provider: "process",
 		ContainerdAddress: "/env/containerd.sock", Runtime: "/flag/runtime", LogDir: "/env/logs",
 		AllowHostPath: []string{"/env/a", "/env/b"}, ExternalAllow: []string{"fd00::/8", "unix:///run/a"}, InsecureProcessAsRoot: true,
-		ShutdownGrace: 3 * time.Second, LogLevel: "debug", LogFormat: "text",
+		ShutdownGrace: 3 * time.Second, LogLevel: "debug", LogFormat: "text", Events: config.Default().Events,
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Error(diff)

@@ -58,6 +58,7 @@ func flagSet(c *Config, out io.Writer) (*pflag.FlagSet, *string) {
 	flags.StringVar(&c.ContainerdAddress, "containerd-address", c.ContainerdAddress, "socket of containerd")
 	flags.StringVar(&c.Runtime, "runtime", c.Runtime, "the agentix-runtime binary")
 	flags.StringVar(&c.LogDir, "log-dir", c.LogDir, "directory of the sandboxes' text logs (default logs in the state directory)")
+	c.Events.flags(flags)
 	flags.StringArrayVar(&c.AllowHostPath, "allow-host-path", c.AllowHostPath, "prefix below which clients on the Unix socket may name host directories (repeatable)")
 	flags.StringArrayVar(&c.ExternalAllow, "external-allow", c.ExternalAllow, "address range, address or path of sockets at which clients may join runtimes that someone else runs (repeatable; default none)")
 	flags.StringVar(&c.RegistryConfig, "registry-config", c.RegistryConfig, "config.json as docker writes it, with credentials for pulls that bring none (default none)")

@@ -11,6 +11,7 @@ import (
 	"github.com/agentixd/agentixd/daemon/store"
 	"github.com/agentixd/agentixd/internal/clock"
 	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 // Options of a Journal; the zero value has the defaults.
@@ -20,6 +21,9 @@ type Options struct {
 	MaxAge          time.Duration // how long an event stays; default 24 h
 	Heartbeat       time.Duration // how often a follower hears of nothing new; default 15 s
 	LogDir          string        // where the text logs are written; empty = nowhere
+	LogMaxBytes     int64         // at which a text log becomes a backup; default 64 MiB
+	LogBackups      int           // backups of one text log; default 1
+	LogKeep         time.Duration // how long a text log stays after its last line, once the journal is gone; default 7 days
 	Clock           clock.Clock
 	Logger          *slog.Logger
 }
@@ -29,6 +33,9 @@ func (o *Options) complete() {
 	setDefault(&o.MaxBytes, 256<<20)
 	setDefault(&o.MaxAge, 24*time.Hour)
 	setDefault(&o.Heartbeat, 15*time.Second)
+	setDefault(&o.LogMaxBytes, wire.MaxTextLogBytes)
+	setDefault(&o.LogBackups, 1)
+	setDefault(&o.LogKeep, 7*24*time.Hour)
 	if o.Clock == nil {
 		o.Clock = clock.System{}
 	}

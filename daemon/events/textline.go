@@ -15,16 +15,7 @@ import (
 func (f *textFile) appendLines(out []byte, ev *Event) []byte {
 	switch b := ev.Body.(type) {
 	case *Output:
-		data := append(f.rest[b.Stream], b.Data...)
-		keep := unfinished(data)
-		f.rest[b.Stream] = bytes.Clone(data[len(data)-keep:])
-		data = data[:len(data)-keep]
-		for len(data) > 0 {
-			line, rest, _ := bytes.Cut(data, []byte("\n"))
-			out = appendEscaped(appendHead(out, ev, b.Stream), line)
-			out, data = append(out, '\n'), rest
-		}
-		return out
+		return f.appendOutput(out, ev, b)
 	case *Log:
 		out = appendHead(out, ev, "LOG")
 		out = appendEscaped(out, []byte(b.Level+" "+b.Logger+": "+b.Message))
@@ -45,6 +36,7 @@ func (f *textFile) appendLines(out []byte, ev *Event) []byte {
 		out = appendHead(out, ev, "PLUGIN")
 		out = appendEscaped(out, []byte(b.Namespace+" "+b.Event+" "+b.Data[:min(len(b.Data), wire.MaxShortTextBytes)]))
 	case *Lifecycle:
+		out = f.flush(out)
 		out = appendHead(out, ev, "SANDBOX")
 		out = appendEscaped(out, []byte(b.State+" "+b.Reason+" "+b.Message))
 	case *Call:
@@ -55,6 +47,50 @@ func (f *textFile) appendLines(out []byte, ev *Event) []byte {
 		out = fmt.Appendf(out, "%d events lost (%s)", b.Dropped, b.Source)
 	}
 	return append(out, '\n')
+}
+
+// held is the beginning of a character, and the event that it came with.
+type held struct {
+	ev   Event
+	data []byte
+}
+
+// appendOutput makes characters whole that were written in parts by one call.
+func (f *textFile) appendOutput(out []byte, ev *Event, b *Output) []byte {
+	data := b.Data
+	if h := f.rest[b.Stream]; h != nil {
+		if h.ev.CallID == ev.CallID {
+			data = append(h.data, data...)
+		} else {
+			out = h.append(out, b.Stream)
+		}
+		delete(f.rest, b.Stream)
+	}
+	if n := unfinished(data); n > 0 {
+		f.rest[b.Stream] = &held{ev: Event{Seq: ev.Seq, Time: ev.Time, CallID: ev.CallID}, data: bytes.Clone(data[len(data)-n:])}
+		data = data[:len(data)-n]
+	}
+	for len(data) > 0 {
+		line, rest, _ := bytes.Cut(data, []byte("\n"))
+		out = appendEscaped(appendHead(out, ev, b.Stream), line)
+		out, data = append(out, '\n'), rest
+	}
+	return out
+}
+
+func (h *held) append(out []byte, stream string) []byte {
+	return append(appendEscaped(appendHead(out, &h.ev, stream), h.data), '\n')
+}
+
+// flush gives up on the rest of characters.
+func (f *textFile) flush(out []byte) []byte {
+	for _, stream := range []string{Stdout, Stderr} {
+		if h := f.rest[stream]; h != nil {
+			out = h.append(out, stream)
+			delete(f.rest, stream)
+		}
+	}
+	return out
 }
 
 func appendHead(out []byte, ev *Event, kind string) []byte {

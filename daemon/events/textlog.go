@@ -3,8 +3,10 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,13 +14,11 @@ import (
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
-	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 const (
 	textLogFiles = 128 // open at once
 	textLogIdle  = time.Minute
-	textLogKeep  = 7 * 24 * time.Hour // after the last line, once the journal is gone
 	positionName = ".position"
 )
 
@@ -40,7 +40,7 @@ type textFile struct {
 	file *os.File
 	size int64
 	used time.Time
-	rest map[string][]byte // by output stream: the beginning of a character whose end is still to come
+	rest map[string]*held // by output stream: the beginning of a character whose end is still to come
 }
 
 // startTextLog returns nil if there is no directory for it.
@@ -153,7 +153,7 @@ func (l *textLog) append(sandbox string, evs []Event, now time.Time) error {
 	}
 	n, err := f.file.Write(lines)
 	f.size += int64(n)
-	if err != nil || f.size < wire.MaxTextLogBytes {
+	if err != nil || f.size < l.journal.opts.LogMaxBytes {
 		return err
 	}
 	return l.rotate(sandbox, f)
@@ -161,6 +161,10 @@ func (l *textLog) append(sandbox string, evs []Event, now time.Time) error {
 
 func (l *textLog) path(sandbox string) string {
 	return filepath.Join(l.dir, "sandbox-"+sandbox+".log")
+}
+
+func (l *textLog) backup(sandbox string, n int) string {
+	return fmt.Sprintf("%s.%d", l.path(sandbox), n)
 }
 
 func (l *textLog) open(sandbox string) (*textFile, error) {
@@ -181,12 +185,13 @@ func (l *textLog) open(sandbox string) (*textFile, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	f := &textFile{file: file, size: info.Size(), rest: map[string][]byte{}}
+	f := &textFile{file: file, size: info.Size(), rest: map[string]*held{}}
 	l.files[sandbox] = f
 	return f, nil
 }
 
-// rotate makes the log the backup, in place of the one before.
+// rotate makes the log the first of its backups, the first the second, and so on; the last
+// one goes.
 func (l *textLog) rotate(sandbox string, f *textFile) error {
 	if err := failpoint.Inject("events/onRotate"); err != nil {
 		return err
@@ -195,7 +200,12 @@ func (l *textLog) rotate(sandbox string, f *textFile) error {
 	if err := f.file.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(l.path(sandbox), l.path(sandbox)+".1"); err != nil {
+	for n := l.journal.opts.LogBackups; n > 1; n-- {
+		if err := os.Rename(l.backup(sandbox, n-1), l.backup(sandbox, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(l.path(sandbox), l.backup(sandbox, 1)); err != nil {
 		return err
 	}
 	next, err := l.open(sandbox)
@@ -205,10 +215,16 @@ func (l *textLog) rotate(sandbox string, f *textFile) error {
 	return err
 }
 
+// close writes what waited for the rest of its character. All else was written already.
+func (f *textFile) close() {
+	_, _ = f.file.Write(f.flush(nil))
+	_ = f.file.Close()
+}
+
 func (l *textLog) closeIdle(now time.Time) {
 	for sandbox, f := range l.files {
 		if now.Sub(f.used) > textLogIdle {
-			_ = f.file.Close() // written already
+			f.close()
 			delete(l.files, sandbox)
 		}
 	}
@@ -221,13 +237,13 @@ func (l *textLog) closeOldest() {
 			oldest = sandbox
 		}
 	}
-	_ = l.files[oldest].file.Close() // written already
+	l.files[oldest].close()
 	delete(l.files, oldest)
 }
 
 func (l *textLog) closeFiles() {
 	for _, f := range l.files {
-		_ = f.file.Close() // written already
+		f.close()
 	}
 	if l.position != nil {
 		_ = l.position.Close()
@@ -244,14 +260,24 @@ func (l *textLog) removeOld(now time.Time, kept func(sandbox string) bool) {
 		return
 	}
 	for _, e := range entries {
-		id, ours := strings.CutPrefix(e.Name(), "sandbox-")
-		id, isLog := strings.CutSuffix(strings.TrimSuffix(id, ".1"), ".log")
+		id, ours := sandboxOf(e.Name())
 		info, err := e.Info()
-		if err != nil || !ours || !isLog || kept(id) || now.Sub(info.ModTime()) < textLogKeep {
+		if err != nil || !ours || kept(id) || now.Sub(info.ModTime()) < l.journal.opts.LogKeep {
 			continue
 		}
 		if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil {
 			l.journal.warn("old text log could not be removed", id, err)
 		}
 	}
+}
+
+// sandboxOf is whose text log, or backup of one, has this file name.
+func sandboxOf(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, "sandbox-")
+	id, rest, found := strings.Cut(id, ".log")
+	if n, isBackup := strings.CutPrefix(rest, "."); isBackup {
+		_, err := strconv.ParseUint(n, 10, 16)
+		return id, ok && found && err == nil
+	}
+	return id, ok && found && rest == ""
 }

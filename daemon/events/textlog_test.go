@@ -48,8 +48,11 @@ func TestTextLogIsSafeToRead(t *testing.T) {
 		Event{Time: at(1), Body: &Span{Phase: SpanStart, Name: "step", TraceID: "t", SpanID: "s"}},
 		Event{Time: at(1), Body: &Plugin{Namespace: "/p", Event: "e", MsgpackData: marshal(t, map[string]any{"a": 1}), Data: `{"a":1}`}},
 		Event{Time: at(1), Body: &Gap{Dropped: 3, Source: SourceRuntime}},
+		Event{Time: at(1), CallID: "c1", Body: &Output{Stream: Stdout, Data: []byte("\xe2\x82")}}, // no one else ends its character
+		Event{Time: at(1), CallID: "c2", Body: &Output{Stream: Stdout, Data: []byte("\xac\xf0")}},
+		Event{Time: at(1), Body: &Lifecycle{State: "STOPPED"}},
 	)
-	got := logLines(t, dir, "a", 13)
+	got := logLines(t, dir, "a", 17)
 	const head = "2026-01-01T00:00:01.000000Z "
 	want := []string{
 		"1 SANDBOX READY  all well", "2 CALL call=c1 ACCEPTED app::run  ",
@@ -57,6 +60,7 @@ func TestTextLogIsSafeToRead(t *testing.T) {
 		"4 STDOUT first", "4 STDOUT second", "4 STDOUT ", "4 STDOUT half ",
 		`5 STDERR \xff\x00\r`, `6 STDOUT € whole\\n`, `8 STDOUT \xc3(`,
 		"9 SPAN_START step trace=t span=s", `10 PLUGIN /p e {"a":1}`, "11 GAP 3 events lost (runtime)",
+		`12 STDOUT call=c1 \xe2\x82`, `13 STDOUT call=c2 \xac`, `13 STDOUT call=c2 \xf0`, "14 SANDBOX STOPPED  ",
 	}
 	for i := range want {
 		want[i] = head + want[i] + "\n"
@@ -109,6 +113,70 @@ func TestTextLogOfAnotherStateBeginsAnew(t *testing.T) {
 	}
 }
 
+// Each log has at most so many backups of the configured size, and none is lost in between.
+func TestTextLogBackups(t *testing.T) {
+	for backups, want := range map[int][]string{
+		1: {"sandbox-a.log", "sandbox-a.log.1"},
+		3: {"sandbox-a.log", "sandbox-a.log.1", "sandbox-a.log.2", "sandbox-a.log.3"},
+	} {
+		dir := filepath.Join(t.TempDir(), "logs")
+		j := open(t, t.TempDir(), Options{LogDir: dir, LogMaxBytes: 10_000, LogBackups: backups})
+		fill := strings.Repeat("x", 2000)
+		written := func(end string) {
+			await.True(t, func() bool {
+				backup, _ := os.ReadFile(filepath.Join(dir, "sandbox-a.log.1"))
+				now, _ := os.ReadFile(filepath.Join(dir, "sandbox-a.log")) // appears anew after the backup
+				return strings.HasSuffix(string(backup)+string(now), end+"\n")
+			}, end)
+		}
+		for i := range 40 {
+			line := fmt.Sprintf("%03d %s", i, fill)
+			j.Append("a", output(line+"\n"))
+			written(line)
+		}
+		j.Append("a", output("the end\n"))
+		written("the end")
+		var names []string
+		var text strings.Builder
+		for n := backups; n >= 0; n-- {
+			name := "sandbox-a.log"
+			if n > 0 {
+				name += fmt.Sprintf(".%d", n)
+			}
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(data) > 10_000+pageBytes+batchBytes { // what was read together is written together
+				t.Errorf("%s has %d bytes", name, len(data))
+			}
+			names = append([]string{name}, names...)
+			text.Write(data)
+		}
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Error(diff)
+		}
+		kept := strings.Count(text.String(), fill)
+		if first := fmt.Sprintf("STDOUT %03d ", 40-kept); kept > 0 && !strings.Contains(text.String(), first) {
+			t.Errorf("%d backups: %d lines are kept, and they are not the newest", backups, kept)
+		}
+		if _, err := os.Stat(filepath.Join(dir, fmt.Sprintf("sandbox-a.log.%d", backups+1))); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("one backup too many: %v", err)
+		}
+	}
+}
+
+func TestTextLogFileNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"sandbox-a.log": "a", "sandbox-a-b.log.1": "a-b", "sandbox-a.log.12": "a", "sandbox-a.log.x": "", "sandbox-a.logs": "",
+		"sandbox-a": "", "other.log": "", "sandbox-a.log.": "", ".position": "",
+	} {
+		if id, ok := sandboxOf(name); ok != (want != "") || ok && id != want {
+			t.Errorf("%s: got %q, %v", name, id, ok)
+		}
+	}
+}
+
 func TestTextLogIsRotated(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -121,7 +189,7 @@ func TestTextLogIsRotated(t *testing.T) {
 	if err := os.Truncate(path, wire.MaxTextLogBytes-1); err != nil { // sparse
 		t.Fatal(err)
 	}
-	j := open(t, t.TempDir(), Options{LogDir: dir})
+	j := open(t, t.TempDir(), Options{LogDir: dir, LogBackups: 1})
 	j.Append("a", output("last of the old"))
 	await.True(t, func() bool { _, err := os.Stat(path + ".1"); return err == nil }, "a backup")
 	j.Append("a", output("first of the new"))

@@ -41,7 +41,7 @@ const (
 	MaxStreamIDBytes  = 64         // the id of a runtime's record stream; cut
 	MaxJournalQueue   = 33554432   // 32 MiB: events of all sandboxes that wait for a commit; beyond it runtimes wait
 	MaxSandboxQueue   = 8388608    // 8 MiB: the same of one sandbox, so that one that floods holds up no other
-	MaxTextLogBytes   = 67108864   // 64 MiB: a text log is rotated, with one backup
+	MaxTextLogBytes   = 67108864   // 64 MiB: a text log is rotated, by default
 
 	MaxWorkers  = 64 // worker processes of a sandbox; INVALID_ARGUMENT
 	MaxIsolated = 64 // calls with a worker of their own at once in one sandbox; further ones wait

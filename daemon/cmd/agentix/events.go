@@ -86,6 +86,8 @@ func (a *app) showEvents(ctx context.Context, c *client, request *agentixv1.Stre
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
+	view := whole{}
+	defer func() { write(out, view.rest()) }()
 	for {
 		response, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -96,7 +98,7 @@ func (a *app) showEvents(ctx context.Context, c *client, request *agentixv1.Stre
 		}
 		for _, event := range response.GetEvents() {
 			if !asJSON {
-				write(out, eventText(event))
+				write(out, view.text(event))
 			} else if err := writeJSON(out, event); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,4 +121,43 @@ func FuzzPrintable(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A character that was written in parts is whole again, and only where one writer wrote it.
+func TestCharactersAreWhole(t *testing.T) {
+	at := timestamppb.New(time.Date(2026, 11, 29, 12, 0, 0, 0, time.Local))
+	var all []*agentixv1.Event
+	for _, piece := range []struct {
+		stream agentixv1.OutputStream
+		call   string
+		data   string
+	}{
+		{1, "", "caf\xc3"}, {2, "", "\xf0\x9f"}, {1, "", "\xa9\n"}, {2, "", "\x98"}, {2, "", "\x80!\n"}, // é, and a face in three parts
+		{1, "a", "\xe2\x82"}, {1, "b", "\xac\n"}, {1, "", "\n\n"}, {1, "", "\xc3"}, {1, "", "(\n"}, {1, "", "end \xe2"},
+	} {
+		all = append(all, &agentixv1.Event{Time: at, Sandbox: "sandboxes/x", CallId: piece.call, Kind: &agentixv1.Event_Output{
+			Output: &agentixv1.Output{Stream: piece.stream, Data: []byte(piece.data)},
+		}})
+	}
+	address := serve(t, &daemon{stream: func(_ *agentixv1.StreamEventsRequest, s grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error {
+		for _, event := range all {
+			if err := s.Send(&agentixv1.StreamEventsResponse{Events: []*agentixv1.Event{event}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	ran := execute(t, "", "--address", address, "events", "x")
+	lines := strings.Split(strings.TrimSuffix(ran.Stdout, "\n"), "\n")
+	tail := lines[len(lines)-2:] // what never became whole, in any order
+	slices.Sort(tail)
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "12:00:00.000 ")
+	}
+	if diff := cmp.Diff(lines, []string{
+		"stdout    caf", "stdout    é", "stderr    😀!", `stdout    [b] \xac`, "stdout    ", "stdout    ", `stdout    \xc3(`, "stdout    end ",
+		`stdout    [a] \xe2\x82`, `stdout    \xe2`,
+	}); diff != "" {
+		t.Error(diff)
+	}
 }
