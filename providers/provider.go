@@ -50,6 +50,16 @@ type Statuser interface {
 	Status(ctx context.Context) (Status, error)
 }
 
+// Pauser is a Handle whose sandbox can be frozen: every process of it stands still, and its
+// memory stays. Those without refuse to be paused.
+type Pauser interface {
+	// Pause freezes all processes; on return none of them runs. Pausing twice is no error. On
+	// error they run as before. Status tells, also to the next daemon; Delete works.
+	Pause(ctx context.Context) error
+	// Resume lets them go on. Resuming what runs is no error.
+	Resume(ctx context.Context) error
+}
+
 // Limiter is a provider that enforces limits; only those get the daemon's default limits.
 type Limiter interface {
 	// EnforcesLimits does nothing but mark the provider.
@@ -157,7 +167,8 @@ type Image struct {
 // Status is what the engine knows of a sandbox.
 type Status struct {
 	ID      string
-	Running bool
+	Running bool // also while it is paused
+	Paused  bool
 	Exit    *Exit // set once its main process ended, if known
 }
 

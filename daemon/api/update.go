@@ -106,6 +106,28 @@ func setPaths(want *agentixv1.Sandbox) (paths []string) {
 	return paths
 }
 
+// PauseSandbox freezes a sandbox.
+func (s *sandboxService) PauseSandbox(ctx context.Context, r *agentixv1.PauseSandboxRequest) (*agentixv1.Sandbox, error) {
+	return s.change(ctx, r.GetName(), s.manager.Pause)
+}
+
+// ResumeSandbox lets it go on.
+func (s *sandboxService) ResumeSandbox(ctx context.Context, r *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error) {
+	return s.change(ctx, r.GetName(), s.manager.Resume)
+}
+
+func (s *sandboxService) change(ctx context.Context, name string, do func(context.Context, string) (sandboxes.Sandbox, error)) (*agentixv1.Sandbox, error) {
+	id, err := parseSandbox("name", name)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := do(ctx, id)
+	if err != nil {
+		return nil, named(err, "sandbox", name)
+	}
+	return toSandbox(changed, peerOf(ctx) != nil), nil
+}
+
 // DeleteMatchingSandboxes deletes what a filter selects.
 func (s *sandboxService) DeleteMatchingSandboxes(ctx context.Context, r *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error) {
 	filter, err := sandboxes.ParseFilter(r.GetFilter())

@@ -99,6 +99,7 @@ type Link struct {
 	peer    Peer     // of the newest session
 	health  wire.Health
 	lastErr error
+	held    chan struct{} // closed by Release; nil while the runtime is not held
 	changed chan struct{} // closed at each change of the above
 }
 
@@ -123,6 +124,9 @@ func New(opts Options) *Link {
 func (l *Link) Run(ctx context.Context) error {
 	pause := l.timing.backoff
 	for {
+		if !l.waitReleased(ctx) {
+			return nil
+		}
 		began, sessions := l.opts.Clock.Now(), l.sessions()
 		if err := l.connectOnce(ctx); ctx.Err() == nil {
 			l.noteFailure(err)

@@ -15,6 +15,7 @@ func (l *Link) publish(s *session, p Peer) {
 	defer l.mu.Unlock()
 	l.session, l.health = s, p.Health
 	if s != nil {
+		s.held.Store(l.held != nil)
 		l.peer = p
 		l.number++
 		l.lastErr = nil

@@ -76,6 +76,7 @@ type session struct {
 	pongEvery    atomic.Int64
 	maxPayload   atomic.Int64
 	paused       atomic.Bool  // the reader waits for the handler
+	held         atomic.Bool  // the runtime is frozen
 	messageStart atomic.Int64 // when the message being read began, 0 between messages
 	messageBytes atomic.Int64
 	nuisance     nuisance

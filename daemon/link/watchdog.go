@@ -24,6 +24,9 @@ func (s *session) watch() {
 
 // lifeless tells why the connection has to be given up, if it has.
 func (s *session) lifeless() error {
+	if s.held.Load() {
+		return nil
+	}
 	if stuck := s.conn.stuckFor(); stuck > s.timing.write {
 		return fmt.Errorf("the runtime took no bytes for %s", stuck.Round(time.Millisecond))
 	}

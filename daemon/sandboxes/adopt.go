@@ -62,7 +62,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineS
 	switch {
 	case rec.Sandbox.State == Failed:
 		m.opts.OnLost(row.ID, string(rec.Sandbox.Reason), rec.Sandbox.Message)
-	case rec.Sandbox.State != Ready: // half-made or half-removed
+	case rec.Sandbox.State != Ready && rec.Sandbox.State != Paused: // half-made or half-removed
 		m.startDelete(e, leftReason(rec.Sandbox))
 	case exists && st.Running:
 		handle, err := m.engine(rec.Sandbox.Provider).Get(ctx, row.ID)
@@ -71,7 +71,8 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineS
 			m.startFail(e, providers.Exit{ID: row.ID, Reason: providers.Lost})
 			return
 		}
-		m.connect(e, handle, false)
+		m.connect(e, handle, false, rec.Sandbox.State == Paused)
+		m.settle(ctx, e, st.Status)
 		if err := m.expose(ctx, e); err != nil {
 			m.log.Error("runtime not exposed again", "sandbox", row.ID, "err", err)
 		}

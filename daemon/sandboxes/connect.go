@@ -35,8 +35,9 @@ func dialStarting(ctx context.Context, handle providers.Handle) (net.Conn, error
 	}
 }
 
-// connect starts the link of a sandbox; it ends with unlink.
-func (m *Manager) connect(e *entry, handle providers.Handle, starting bool) {
+// connect starts the link of a sandbox; it ends with unlink. A held one connects once it is
+// released.
+func (m *Manager) connect(e *entry, handle providers.Handle, starting, held bool) {
 	id := e.rec.Sandbox.ID
 	var dialled atomic.Bool
 	dial := func(ctx context.Context) (net.Conn, error) {
@@ -54,6 +55,9 @@ func (m *Manager) connect(e *entry, handle providers.Handle, starting bool) {
 		opts.Foreign, opts.Token = &link.Foreign{Host: f.Host, Authorization: f.Authorization, Tag: m.tag(e)}, ""
 	}
 	l := link.New(opts)
+	if held {
+		l.Hold()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(m.base)

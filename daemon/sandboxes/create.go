@@ -226,7 +226,7 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		return err
 	}
 	_, foreign := handle.(providers.Foreigner)
-	m.connect(e, handle, !foreign)
+	m.connect(e, handle, !foreign, false)
 	if exit, known := m.ended(ctx, handle); known && exit != nil { // hints before now were not taken
 		m.startFail(e, *exit)
 	}

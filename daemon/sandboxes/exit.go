@@ -94,7 +94,7 @@ func (m *Manager) check(ctx context.Context) {
 		m.mu.Unlock()
 		st, exists := known[id]
 		switch {
-		case state == Ready && !st.Running:
+		case (state == Ready || state == Paused) && !st.Running:
 			exit := providers.Exit{ID: id, Reason: providers.Lost}
 			if exists && st.Exit != nil {
 				exit = *st.Exit
@@ -102,6 +102,8 @@ func (m *Manager) check(ctx context.Context) {
 			m.startFail(e, exit)
 		case state == Ready && m.outOfReach(e):
 			m.startFail(e, providers.Exit{ID: id, Reason: providers.ExitReason(Unreachable)})
+		case (state == Ready || state == Paused) && st.Paused != (state == Paused):
+			m.settleLater(e)
 		case state == Stopping && !deleting: // a removal that failed is tried again
 			m.startDelete(e, leftReason(e.rec.Sandbox))
 		}
@@ -142,7 +144,7 @@ func (m *Manager) startFail(e *entry, exit providers.Exit) {
 		m.mu.Lock()
 		state := e.rec.Sandbox.State
 		m.mu.Unlock()
-		if state == Ready {
+		if state == Ready || state == Paused {
 			m.fail(e, exit)
 		}
 	})

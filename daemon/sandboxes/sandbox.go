@@ -159,5 +159,6 @@ type record struct {
 	Nonce       string  `json:"nonce,omitempty"` // another for each sandbox, also of one id
 	Port        int     `json:"port,omitempty"`  // of an exposed runtime
 	// Active is when the last call ended, as far as it was written; see keepActive.
-	Active time.Time `json:"active,omitzero"`
+	Active   time.Time `json:"active,omitzero"`
+	PausedAt time.Time `json:"paused_at,omitzero"` // since when it is PAUSED
 }

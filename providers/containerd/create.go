@@ -283,6 +283,7 @@ func (p *Provider) endTask(ctx context.Context, cid string) error {
 		if err == nil {
 			_, err = service.Kill(ctx, &tasks.KillRequest{ContainerID: cid, Signal: 9, All: true})
 		}
+		thaw(cid)                        // what is frozen does not die
 		if err == nil || notFound(err) { // NotFound: its main process has ended already
 			_, err = service.Wait(ctx, &tasks.WaitRequest{ContainerID: cid})
 		}

@@ -36,6 +36,7 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 		for _, dir := range cgroups {
 			killCgroup(dir)
 		}
+		thaw(cid)
 		if time.Now().After(deadline) {
 			for _, path := range mounts {
 				if err := unmountAll(path); err != nil {

@@ -94,6 +94,7 @@ func (p *Provider) statusOf(id string, t *task.Process) providers.Status {
 		st.Exit = &exit
 	case t.Status != task.Status_CREATED:
 		st.Running = true
+		st.Paused = t.Status == task.Status_PAUSED || t.Status == task.Status_PAUSING || frozen(p.containerID(id))
 	}
 	return st
 }

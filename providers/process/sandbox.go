@@ -65,6 +65,7 @@ func (s *sandbox) status() providers.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := providers.Status{ID: s.id, Running: s.rec.PID > 0 && s.rec.Exit == nil}
+	st.Paused = st.Running && s.rec.stopped()
 	if s.rec.Exit != nil {
 		st.Exit = &providers.Exit{ID: s.id, Reason: s.rec.Exit.Reason, Code: s.rec.Exit.Code}
 	}

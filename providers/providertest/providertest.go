@@ -59,6 +59,10 @@ func Run(t *testing.T, f Features) {
 		"InsideView":            testInsideView,
 		"WatchEnds":             testWatchEnds,
 		"RuntimeURL":            testRuntimeURL,
+		"Pause":                 testPause,
+		"PauseManyProcesses":    testPauseManyProcesses,
+		"DeletePaused":          testDeletePaused,
+		"PauseOverRestart":      testPauseOverRestart,
 		"Images":                testImages,
 		"OpenFiles":             testOpenFiles,
 		"Disk":                  testDisk,
@@ -69,7 +73,7 @@ func Run(t *testing.T, f Features) {
 	if f.Foreign != nil {
 		for _, name := range []string{
 			"Token", "Environment", "Project", "DeleteKillsEverything", "ExitReasons", "KilledByHand", "FailedStart", "Restart",
-			"ExitWhileClosed", "SocketReplaced", "InsideView",
+			"ExitWhileClosed", "SocketReplaced", "InsideView", "PauseManyProcesses", "DeletePaused", "PauseOverRestart",
 		} {
 			delete(cases, name)
 		}

@@ -33,6 +33,8 @@ type daemon struct {
 	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
 	change func(context.Context, *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error)
 	prune  func(context.Context, *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error)
+	pause  func(context.Context, *agentixv1.PauseSandboxRequest) (*agentixv1.Sandbox, error)
+	resume func(context.Context, *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error)
 	watch  func(*agentixv1.WatchSandboxesRequest, grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error
 	stream func(*agentixv1.StreamEventsRequest, grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error
 	pull   func(*agentixv1.PullImageRequest, grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error
@@ -58,6 +60,14 @@ func (d *daemon) UpdateSandbox(ctx context.Context, r *agentixv1.UpdateSandboxRe
 
 func (d *daemon) DeleteMatchingSandboxes(ctx context.Context, r *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error) {
 	return d.prune(ctx, r)
+}
+
+func (d *daemon) PauseSandbox(ctx context.Context, r *agentixv1.PauseSandboxRequest) (*agentixv1.Sandbox, error) {
+	return d.pause(ctx, r)
+}
+
+func (d *daemon) ResumeSandbox(ctx context.Context, r *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error) {
+	return d.resume(ctx, r)
 }
 
 func (d *daemon) WatchSandboxes(r *agentixv1.WatchSandboxesRequest, s grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error {

@@ -16,10 +16,11 @@ func newSandbox(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "sandbox",
 		Aliases: []string{"sandboxes"},
-		Short:   "Create, list, change and remove sandboxes",
+		Short:   "Create, list, change, pause and remove sandboxes",
 		Args:    cobra.NoArgs,
 	}
-	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxRemove(a), newSandboxUpdate(a), newSandboxWatch(a))
+	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxRemove(a), newSandboxUpdate(a), newSandboxWatch(a),
+		newSandboxPause(a), newSandboxResume(a))
 	return command
 }
 

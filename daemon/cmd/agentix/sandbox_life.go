@@ -177,3 +177,42 @@ func newSandboxWatch(a *app) *cobra.Command {
 	command.Flags().StringVar(&filter, "filter", "", filterHelp)
 	return command
 }
+
+func newSandboxPause(a *app) *cobra.Command {
+	return eachSandbox(a, "pause SANDBOX...", "Freeze sandboxes; calls are refused until they are resumed",
+		func(cmd *cobra.Command, c *client, name string) error {
+			_, err := c.sandboxes.PauseSandbox(cmd.Context(), &agentixv1.PauseSandboxRequest{Name: name})
+			return err //nolint:wrapcheck // eachSandbox does.
+		})
+}
+
+func newSandboxResume(a *app) *cobra.Command {
+	return eachSandbox(a, "resume SANDBOX...", "Let paused sandboxes go on",
+		func(cmd *cobra.Command, c *client, name string) error {
+			_, err := c.sandboxes.ResumeSandbox(cmd.Context(), &agentixv1.ResumeSandboxRequest{Name: name})
+			return err //nolint:wrapcheck // eachSandbox does.
+		})
+}
+
+// eachSandbox is a command that does one thing to each sandbox of its arguments.
+func eachSandbox(a *app, use, short string, do func(cmd *cobra.Command, c *client, name string) error) *cobra.Command {
+	verb, _, _ := strings.Cut(use, " ")
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			for _, id := range args {
+				if err := do(cmd, c, sandboxName(id)); err != nil {
+					return fmt.Errorf("%s %s: %w", verb, id, err)
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -96,3 +96,25 @@ func TestSandboxWatch(t *testing.T) {
 		t.Errorf("%+v", asJSON)
 	}
 }
+
+func TestSandboxPauseAndResume(t *testing.T) {
+	var got []string
+	address := serve(t, &daemon{
+		pause: func(_ context.Context, r *agentixv1.PauseSandboxRequest) (*agentixv1.Sandbox, error) {
+			got = append(got, "pause "+r.GetName())
+			return &agentixv1.Sandbox{}, nil
+		},
+		resume: func(_ context.Context, r *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error) {
+			got = append(got, "resume "+r.GetName())
+			return &agentixv1.Sandbox{}, nil
+		},
+	})
+	for _, verb := range []string{"pause", "resume"} {
+		if diff := cmp.Diff(execute(t, "", "--address", address, "sandbox", verb, "a", "sandboxes/b"), result{0, "", ""}); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if diff := cmp.Diff(got, []string{"pause sandboxes/a", "pause sandboxes/b", "resume sandboxes/a", "resume sandboxes/b"}); diff != "" {
+		t.Error(diff)
+	}
+}

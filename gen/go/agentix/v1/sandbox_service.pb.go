@@ -1139,6 +1139,98 @@ func (x *UpdateSandboxRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
 	return nil
 }
 
+// PauseSandboxRequest names the sandbox to pause.
+type PauseSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{id}`.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseSandboxRequest) Reset() {
+	*x = PauseSandboxRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseSandboxRequest) ProtoMessage() {}
+
+func (x *PauseSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseSandboxRequest.ProtoReflect.Descriptor instead.
+func (*PauseSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PauseSandboxRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ResumeSandboxRequest names the sandbox to resume.
+type ResumeSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{id}`.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeSandboxRequest) Reset() {
+	*x = ResumeSandboxRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeSandboxRequest) ProtoMessage() {}
+
+func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
+func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResumeSandboxRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // DeleteMatchingSandboxesRequest selects the sandboxes to delete.
 type DeleteMatchingSandboxesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1152,7 +1244,7 @@ type DeleteMatchingSandboxesRequest struct {
 
 func (x *DeleteMatchingSandboxesRequest) Reset() {
 	*x = DeleteMatchingSandboxesRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1256,7 @@ func (x *DeleteMatchingSandboxesRequest) String() string {
 func (*DeleteMatchingSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteMatchingSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[10]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1269,7 @@ func (x *DeleteMatchingSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMatchingSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteMatchingSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{10}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteMatchingSandboxesRequest) GetFilter() string {
@@ -1207,7 +1299,7 @@ type DeleteMatchingSandboxesResponse struct {
 
 func (x *DeleteMatchingSandboxesResponse) Reset() {
 	*x = DeleteMatchingSandboxesResponse{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1311,7 @@ func (x *DeleteMatchingSandboxesResponse) String() string {
 func (*DeleteMatchingSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteMatchingSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[11]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1324,7 @@ func (x *DeleteMatchingSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMatchingSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteMatchingSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{11}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteMatchingSandboxesResponse) GetSandboxes() []string {
@@ -1262,7 +1354,7 @@ type DeletionFailure struct {
 
 func (x *DeletionFailure) Reset() {
 	*x = DeletionFailure{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1366,7 @@ func (x *DeletionFailure) String() string {
 func (*DeletionFailure) ProtoMessage() {}
 
 func (x *DeletionFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[12]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1379,7 @@ func (x *DeletionFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionFailure.ProtoReflect.Descriptor instead.
 func (*DeletionFailure) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{12}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeletionFailure) GetName() string {
@@ -1315,7 +1407,7 @@ type WatchSandboxesRequest struct {
 
 func (x *WatchSandboxesRequest) Reset() {
 	*x = WatchSandboxesRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1419,7 @@ func (x *WatchSandboxesRequest) String() string {
 func (*WatchSandboxesRequest) ProtoMessage() {}
 
 func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[13]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1432,7 @@ func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{13}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchSandboxesRequest) GetFilter() string {
@@ -1363,7 +1455,7 @@ type WatchSandboxesResponse struct {
 
 func (x *WatchSandboxesResponse) Reset() {
 	*x = WatchSandboxesResponse{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1467,7 @@ func (x *WatchSandboxesResponse) String() string {
 func (*WatchSandboxesResponse) ProtoMessage() {}
 
 func (x *WatchSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[14]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1480,7 @@ func (x *WatchSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{14}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchSandboxesResponse) GetChanges() []*SandboxChange {
@@ -1418,7 +1510,7 @@ type SandboxChange struct {
 
 func (x *SandboxChange) Reset() {
 	*x = SandboxChange{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1522,7 @@ func (x *SandboxChange) String() string {
 func (*SandboxChange) ProtoMessage() {}
 
 func (x *SandboxChange) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[15]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1535,7 @@ func (x *SandboxChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxChange.ProtoReflect.Descriptor instead.
 func (*SandboxChange) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{15}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SandboxChange) GetType() SandboxChangeType {
@@ -1473,7 +1565,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1577,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[16]
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1590,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{16}
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteSandboxRequest) GetName() string {
@@ -1594,7 +1686,11 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x14UpdateSandboxRequest\x123\n" +
 	"\asandbox\x18\x01 \x01(\v2\x13.agentix.v1.SandboxB\x04\xe2A\x01\x02R\asandbox\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
-	"updateMask\"W\n" +
+	"updateMask\"/\n" +
+	"\x13PauseSandboxRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"0\n" +
+	"\x14ResumeSandboxRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\"W\n" +
 	"\x1eDeleteMatchingSandboxesRequest\x12\x1c\n" +
 	"\x06filter\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x06filter\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"x\n" +
@@ -1644,14 +1740,16 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n" +
 	"\x1bSANDBOX_CHANGE_TYPE_CHANGED\x10\x02\x12\x1f\n" +
-	"\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x032\xc1\x06\n" +
+	"\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x032\xa2\b\n" +
 	"\x0eSandboxService\x12f\n" +
 	"\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18:\asandbox\"\r/v1/sandboxes\x12`\n" +
 	"\n" +
 	"GetSandbox\x12\x1d.agentix.v1.GetSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/{name=sandboxes/*}\x12k\n" +
 	"\rListSandboxes\x12 .agentix.v1.ListSandboxesRequest\x1a!.agentix.v1.ListSandboxesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/sandboxes\x12w\n" +
 	"\rUpdateSandbox\x12 .agentix.v1.UpdateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"/\x82\xd3\xe4\x93\x02):\asandbox2\x1e/v1/{sandbox.name=sandboxes/*}\x12i\n" +
-	"\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}\x12\x9b\x01\n" +
+	"\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}\x12m\n" +
+	"\fPauseSandbox\x12\x1f.agentix.v1.PauseSandboxRequest\x1a\x13.agentix.v1.Sandbox\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/{name=sandboxes/*}:pause\x12p\n" +
+	"\rResumeSandbox\x12 .agentix.v1.ResumeSandboxRequest\x1a\x13.agentix.v1.Sandbox\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/{name=sandboxes/*}:resume\x12\x9b\x01\n" +
 	"\x17DeleteMatchingSandboxes\x12*.agentix.v1.DeleteMatchingSandboxesRequest\x1a+.agentix.v1.DeleteMatchingSandboxesResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/sandboxes:deleteMatching\x12v\n" +
 	"\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
@@ -1668,7 +1766,7 @@ func file_agentix_v1_sandbox_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_agentix_v1_sandbox_service_proto_goTypes = []any{
 	(NetworkMode)(0),                        // 0: agentix.v1.NetworkMode
 	(SandboxState)(0),                       // 1: agentix.v1.SandboxState
@@ -1684,58 +1782,64 @@ var file_agentix_v1_sandbox_service_proto_goTypes = []any{
 	(*ListSandboxesRequest)(nil),            // 11: agentix.v1.ListSandboxesRequest
 	(*ListSandboxesResponse)(nil),           // 12: agentix.v1.ListSandboxesResponse
 	(*UpdateSandboxRequest)(nil),            // 13: agentix.v1.UpdateSandboxRequest
-	(*DeleteMatchingSandboxesRequest)(nil),  // 14: agentix.v1.DeleteMatchingSandboxesRequest
-	(*DeleteMatchingSandboxesResponse)(nil), // 15: agentix.v1.DeleteMatchingSandboxesResponse
-	(*DeletionFailure)(nil),                 // 16: agentix.v1.DeletionFailure
-	(*WatchSandboxesRequest)(nil),           // 17: agentix.v1.WatchSandboxesRequest
-	(*WatchSandboxesResponse)(nil),          // 18: agentix.v1.WatchSandboxesResponse
-	(*SandboxChange)(nil),                   // 19: agentix.v1.SandboxChange
-	(*DeleteSandboxRequest)(nil),            // 20: agentix.v1.DeleteSandboxRequest
-	nil,                                     // 21: agentix.v1.Sandbox.LabelsEntry
-	nil,                                     // 22: agentix.v1.Sandbox.EnvEntry
-	(*timestamppb.Timestamp)(nil),           // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),             // 24: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),           // 25: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),                   // 26: google.protobuf.Empty
+	(*PauseSandboxRequest)(nil),             // 14: agentix.v1.PauseSandboxRequest
+	(*ResumeSandboxRequest)(nil),            // 15: agentix.v1.ResumeSandboxRequest
+	(*DeleteMatchingSandboxesRequest)(nil),  // 16: agentix.v1.DeleteMatchingSandboxesRequest
+	(*DeleteMatchingSandboxesResponse)(nil), // 17: agentix.v1.DeleteMatchingSandboxesResponse
+	(*DeletionFailure)(nil),                 // 18: agentix.v1.DeletionFailure
+	(*WatchSandboxesRequest)(nil),           // 19: agentix.v1.WatchSandboxesRequest
+	(*WatchSandboxesResponse)(nil),          // 20: agentix.v1.WatchSandboxesResponse
+	(*SandboxChange)(nil),                   // 21: agentix.v1.SandboxChange
+	(*DeleteSandboxRequest)(nil),            // 22: agentix.v1.DeleteSandboxRequest
+	nil,                                     // 23: agentix.v1.Sandbox.LabelsEntry
+	nil,                                     // 24: agentix.v1.Sandbox.EnvEntry
+	(*timestamppb.Timestamp)(nil),           // 25: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 26: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),           // 27: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),                   // 28: google.protobuf.Empty
 }
 var file_agentix_v1_sandbox_service_proto_depIdxs = []int32{
 	1,  // 0: agentix.v1.Sandbox.state:type_name -> agentix.v1.SandboxState
 	2,  // 1: agentix.v1.Sandbox.reason:type_name -> agentix.v1.SandboxReason
-	21, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
-	22, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
+	23, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
+	24, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
 	5,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
-	23, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	25, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
-	23, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
-	24, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
-	24, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	25, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
+	26, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	26, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
 	6,  // 10: agentix.v1.Sandbox.network:type_name -> agentix.v1.Network
 	7,  // 11: agentix.v1.Sandbox.security:type_name -> agentix.v1.Security
 	0,  // 12: agentix.v1.Network.mode:type_name -> agentix.v1.NetworkMode
 	4,  // 13: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
 	4,  // 14: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
 	4,  // 15: agentix.v1.UpdateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
-	25, // 16: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
-	16, // 17: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
-	19, // 18: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
+	27, // 16: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
+	18, // 17: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
+	21, // 18: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
 	3,  // 19: agentix.v1.SandboxChange.type:type_name -> agentix.v1.SandboxChangeType
 	4,  // 20: agentix.v1.SandboxChange.sandbox:type_name -> agentix.v1.Sandbox
 	9,  // 21: agentix.v1.SandboxService.CreateSandbox:input_type -> agentix.v1.CreateSandboxRequest
 	10, // 22: agentix.v1.SandboxService.GetSandbox:input_type -> agentix.v1.GetSandboxRequest
 	11, // 23: agentix.v1.SandboxService.ListSandboxes:input_type -> agentix.v1.ListSandboxesRequest
 	13, // 24: agentix.v1.SandboxService.UpdateSandbox:input_type -> agentix.v1.UpdateSandboxRequest
-	20, // 25: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
-	14, // 26: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
-	17, // 27: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
-	4,  // 28: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
-	4,  // 29: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
-	12, // 30: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
-	4,  // 31: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
-	26, // 32: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
-	15, // 33: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
-	18, // 34: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
-	28, // [28:35] is the sub-list for method output_type
-	21, // [21:28] is the sub-list for method input_type
+	22, // 25: agentix.v1.SandboxService.DeleteSandbox:input_type -> agentix.v1.DeleteSandboxRequest
+	14, // 26: agentix.v1.SandboxService.PauseSandbox:input_type -> agentix.v1.PauseSandboxRequest
+	15, // 27: agentix.v1.SandboxService.ResumeSandbox:input_type -> agentix.v1.ResumeSandboxRequest
+	16, // 28: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
+	19, // 29: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
+	4,  // 30: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
+	4,  // 31: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
+	12, // 32: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
+	4,  // 33: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
+	28, // 34: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
+	4,  // 35: agentix.v1.SandboxService.PauseSandbox:output_type -> agentix.v1.Sandbox
+	4,  // 36: agentix.v1.SandboxService.ResumeSandbox:output_type -> agentix.v1.Sandbox
+	17, // 37: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
+	20, // 38: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
+	30, // [30:39] is the sub-list for method output_type
+	21, // [21:30] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1756,7 +1860,7 @@ func file_agentix_v1_sandbox_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_sandbox_service_proto_rawDesc), len(file_agentix_v1_sandbox_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

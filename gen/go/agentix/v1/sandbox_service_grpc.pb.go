@@ -25,6 +25,8 @@ const (
 	SandboxService_ListSandboxes_FullMethodName           = "/agentix.v1.SandboxService/ListSandboxes"
 	SandboxService_UpdateSandbox_FullMethodName           = "/agentix.v1.SandboxService/UpdateSandbox"
 	SandboxService_DeleteSandbox_FullMethodName           = "/agentix.v1.SandboxService/DeleteSandbox"
+	SandboxService_PauseSandbox_FullMethodName            = "/agentix.v1.SandboxService/PauseSandbox"
+	SandboxService_ResumeSandbox_FullMethodName           = "/agentix.v1.SandboxService/ResumeSandbox"
 	SandboxService_DeleteMatchingSandboxes_FullMethodName = "/agentix.v1.SandboxService/DeleteMatchingSandboxes"
 	SandboxService_WatchSandboxes_FullMethodName          = "/agentix.v1.SandboxService/WatchSandboxes"
 )
@@ -58,6 +60,19 @@ type SandboxServiceClient interface {
 	//
 	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
 	DeleteSandbox(ctx context.Context, in *DeleteSandboxRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+	// calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+	// in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+	// cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+	// sandbox that is PAUSED stays so.
+	//
+	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+	// by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+	PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
+	// ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+	//
+	// Errors: as of PauseSandbox.
+	ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error)
 	// DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
 	// returns once all are gone. It goes on when the caller leaves.
 	//
@@ -130,6 +145,26 @@ func (c *sandboxServiceClient) DeleteSandbox(ctx context.Context, in *DeleteSand
 	return out, nil
 }
 
+func (c *sandboxServiceClient) PauseSandbox(ctx context.Context, in *PauseSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Sandbox)
+	err := c.cc.Invoke(ctx, SandboxService_PauseSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) ResumeSandbox(ctx context.Context, in *ResumeSandboxRequest, opts ...grpc.CallOption) (*Sandbox, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Sandbox)
+	err := c.cc.Invoke(ctx, SandboxService_ResumeSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxServiceClient) DeleteMatchingSandboxes(ctx context.Context, in *DeleteMatchingSandboxesRequest, opts ...grpc.CallOption) (*DeleteMatchingSandboxesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteMatchingSandboxesResponse)
@@ -188,6 +223,19 @@ type SandboxServiceServer interface {
 	//
 	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
 	DeleteSandbox(context.Context, *DeleteSandboxRequest) (*emptypb.Empty, error)
+	// PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+	// calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+	// in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+	// cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+	// sandbox that is PAUSED stays so.
+	//
+	// Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+	// by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+	PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error)
+	// ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+	//
+	// Errors: as of PauseSandbox.
+	ResumeSandbox(context.Context, *ResumeSandboxRequest) (*Sandbox, error)
 	// DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
 	// returns once all are gone. It goes on when the caller leaves.
 	//
@@ -224,6 +272,12 @@ func (UnimplementedSandboxServiceServer) UpdateSandbox(context.Context, *UpdateS
 }
 func (UnimplementedSandboxServiceServer) DeleteSandbox(context.Context, *DeleteSandboxRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) PauseSandbox(context.Context, *PauseSandboxRequest) (*Sandbox, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) ResumeSandbox(context.Context, *ResumeSandboxRequest) (*Sandbox, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeSandbox not implemented")
 }
 func (UnimplementedSandboxServiceServer) DeleteMatchingSandboxes(context.Context, *DeleteMatchingSandboxesRequest) (*DeleteMatchingSandboxesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteMatchingSandboxes not implemented")
@@ -342,6 +396,42 @@ func _SandboxService_DeleteSandbox_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_PauseSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).PauseSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_PauseSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).PauseSandbox(ctx, req.(*PauseSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_ResumeSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ResumeSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ResumeSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ResumeSandbox(ctx, req.(*ResumeSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SandboxService_DeleteMatchingSandboxes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteMatchingSandboxesRequest)
 	if err := dec(in); err != nil {
@@ -397,6 +487,14 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteSandbox",
 			Handler:    _SandboxService_DeleteSandbox_Handler,
+		},
+		{
+			MethodName: "PauseSandbox",
+			Handler:    _SandboxService_PauseSandbox_Handler,
+		},
+		{
+			MethodName: "ResumeSandbox",
+			Handler:    _SandboxService_ResumeSandbox_Handler,
 		},
 		{
 			MethodName: "DeleteMatchingSandboxes",

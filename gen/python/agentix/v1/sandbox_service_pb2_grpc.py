@@ -61,6 +61,16 @@ class SandboxServiceStub(object):
                 request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
+        self.PauseSandbox = channel.unary_unary(
+                '/agentix.v1.SandboxService/PauseSandbox',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.PauseSandboxRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
+                _registered_method=True)
+        self.ResumeSandbox = channel.unary_unary(
+                '/agentix.v1.SandboxService/ResumeSandbox',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.ResumeSandboxRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
+                _registered_method=True)
         self.DeleteMatchingSandboxes = channel.unary_unary(
                 '/agentix.v1.SandboxService/DeleteMatchingSandboxes',
                 request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteMatchingSandboxesRequest.SerializeToString,
@@ -125,6 +135,29 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseSandbox(self, request, context):
+        """PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+        calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+        in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+        cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+        sandbox that is PAUSED stays so.
+
+        Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+        by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSandbox(self, request, context):
+        """ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+
+        Errors: as of PauseSandbox.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteMatchingSandboxes(self, request, context):
         """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
         returns once all are gone. It goes on when the caller leaves.
@@ -174,6 +207,16 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.DeleteSandbox,
                     request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+            'PauseSandbox': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSandbox,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.PauseSandboxRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.SerializeToString,
+            ),
+            'ResumeSandbox': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSandbox,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.ResumeSandboxRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.SerializeToString,
             ),
             'DeleteMatchingSandboxes': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteMatchingSandboxes,
@@ -322,6 +365,60 @@ class SandboxService(object):
             '/agentix.v1.SandboxService/DeleteSandbox',
             agentix_dot_v1_dot_sandbox__service__pb2.DeleteSandboxRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSandbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.SandboxService/PauseSandbox',
+            agentix_dot_v1_dot_sandbox__service__pb2.PauseSandboxRequest.SerializeToString,
+            agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSandbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.SandboxService/ResumeSandbox',
+            agentix_dot_v1_dot_sandbox__service__pb2.ResumeSandboxRequest.SerializeToString,
+            agentix_dot_v1_dot_sandbox__service__pb2.Sandbox.FromString,
             options,
             channel_credentials,
             insecure,

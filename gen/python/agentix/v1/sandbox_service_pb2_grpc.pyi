@@ -61,6 +61,21 @@ class SandboxServiceStub:
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
     """
+    PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.PauseSandboxRequest, _sandbox_service_pb2.Sandbox]
+    """PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+    calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+    in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+    cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+    sandbox that is PAUSED stays so.
+
+    Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+    by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+    """
+    ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.ResumeSandboxRequest, _sandbox_service_pb2.Sandbox]
+    """ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+
+    Errors: as of PauseSandbox.
+    """
     DeleteMatchingSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteMatchingSandboxesRequest, _sandbox_service_pb2.DeleteMatchingSandboxesResponse]
     """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
     returns once all are gone. It goes on when the caller leaves.
@@ -107,6 +122,21 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
     Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+    """
+    PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.PauseSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
+    """PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+    calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+    in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+    cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+    sandbox that is PAUSED stays so.
+
+    Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+    by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+    """
+    ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.ResumeSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
+    """ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+
+    Errors: as of PauseSandbox.
     """
     DeleteMatchingSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.DeleteMatchingSandboxesRequest, _sandbox_service_pb2.DeleteMatchingSandboxesResponse]  # type: ignore[assignment]
     """DeleteMatchingSandboxes deletes all sandboxes that a filter selects, side by side, and
@@ -181,6 +211,33 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         the host. Calls in flight end with `SandboxLost`. Deleting twice at once is one delete.
 
         Errors: NOT_FOUND (SANDBOX_NOT_FOUND) unless `allow_missing`.
+        """
+
+    @_abc_1.abstractmethod
+    def PauseSandbox(
+        self,
+        request: _sandbox_service_pb2.PauseSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_service_pb2.Sandbox, _abc.Awaitable[_sandbox_service_pb2.Sandbox]]:
+        """PauseSandbox freezes every process of a READY sandbox; its memory stays. While it is PAUSED,
+        calls are refused (SANDBOX_NOT_READY with metadata `state` PAUSED), also none wakes it. Calls
+        in flight stand still, but time goes on: a `timeout` that ends meanwhile ends its call, and a
+        cancel is answered, at the latest ten seconds later. Clocks in the sandbox go on, too. A
+        sandbox that is PAUSED stays so.
+
+        Errors: NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION (SANDBOX_NOT_READY, or UNSUPPORTED
+        by the provider), UNAVAILABLE (PROVIDER_UNAVAILABLE).
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeSandbox(
+        self,
+        request: _sandbox_service_pb2.ResumeSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_service_pb2.Sandbox, _abc.Awaitable[_sandbox_service_pb2.Sandbox]]:
+        """ResumeSandbox lets a PAUSED sandbox go on. One that is READY stays so.
+
+        Errors: as of PauseSandbox.
         """
 
     @_abc_1.abstractmethod
