@@ -16,6 +16,7 @@ import (
 type callFlags struct {
 	args, kwargs, callID string
 	timeout              time.Duration
+	detach               bool
 }
 
 func newCall(a *app) *cobra.Command {
@@ -26,7 +27,8 @@ func newCall(a *app) *cobra.Command {
 		Long: "call calls a function, waits, and prints its result as the JSON that the sandbox wrote.\n\n" +
 			"Exit codes: 0 the function returned; 1 it raised or ended without a result (the\n" +
 			"traceback is on standard error); 2 the call was not accepted or its outcome did not arrive.\n" +
-			"Interrupting the command cancels the function, unless the call has a --call-id.",
+			"Interrupting the command cancels the function, unless the call has a --call-id. With --detach\n" +
+			"the call goes on by itself, and its name is printed: see `agentix calls`.",
 		Example: `  agentix call box app::run --kwargs '{"input": "hello"}'`,
 		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,6 +41,9 @@ func newCall(a *app) *cobra.Command {
 				return err
 			}
 			defer c.close()
+			if f.detach {
+				return a.submit(cmd, c, request)
+			}
 			response, err := c.remote.Remote(cmd.Context(), request)
 			if err != nil {
 				return fmt.Errorf("call %s: %w", args[1], err)
@@ -51,7 +56,20 @@ func newCall(a *app) *cobra.Command {
 	flags.StringVar(&f.kwargs, "kwargs", "", "keyword arguments: a JSON object, @FILE, or - for standard input")
 	flags.DurationVar(&f.timeout, "timeout", 0, "how long the function may run, for example 30s (default: no limit)")
 	flags.StringVar(&f.callID, "call-id", "", "id of the call; the same id and request again joins it")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "do not wait: print the name of the call, which goes on")
 	return command
+}
+
+func (a *app) submit(cmd *cobra.Command, c *client, request *agentixv1.RemoteRequest) error {
+	call, err := c.remote.SubmitCall(cmd.Context(), &agentixv1.SubmitCallRequest{Call: request})
+	if err != nil {
+		return fmt.Errorf("submit %s: %w", request.GetCallable(), err)
+	}
+	if a.output == "json" {
+		return writeJSON(cmd.OutOrStdout(), call)
+	}
+	writeln(cmd.OutOrStdout(), oneLine(call.GetName()))
+	return nil
 }
 
 func (f *callFlags) request(a *app, sandbox, callable string) (*agentixv1.RemoteRequest, error) {

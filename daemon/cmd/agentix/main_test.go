@@ -29,6 +29,11 @@ type daemon struct {
 	agentixv1.UnimplementedImageServiceServer
 
 	remote func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
+	submit func(context.Context, *agentixv1.SubmitCallRequest) (*agentixv1.Call, error)
+	get    func(context.Context, *agentixv1.GetCallRequest) (*agentixv1.Call, error)
+	wait   func(context.Context, *agentixv1.WaitCallRequest) (*agentixv1.Call, error)
+	cancel func(context.Context, *agentixv1.CancelCallRequest) (*agentixv1.Call, error)
+	calls  func(context.Context, *agentixv1.ListCallsRequest) (*agentixv1.ListCallsResponse, error)
 	create func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
 	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
 	change func(context.Context, *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error)
@@ -44,6 +49,26 @@ type daemon struct {
 
 func (d *daemon) Remote(ctx context.Context, r *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error) {
 	return d.remote(ctx, r)
+}
+
+func (d *daemon) SubmitCall(ctx context.Context, r *agentixv1.SubmitCallRequest) (*agentixv1.Call, error) {
+	return d.submit(ctx, r)
+}
+
+func (d *daemon) GetCall(ctx context.Context, r *agentixv1.GetCallRequest) (*agentixv1.Call, error) {
+	return d.get(ctx, r)
+}
+
+func (d *daemon) WaitCall(ctx context.Context, r *agentixv1.WaitCallRequest) (*agentixv1.Call, error) {
+	return d.wait(ctx, r)
+}
+
+func (d *daemon) CancelCall(ctx context.Context, r *agentixv1.CancelCallRequest) (*agentixv1.Call, error) {
+	return d.cancel(ctx, r)
+}
+
+func (d *daemon) ListCalls(ctx context.Context, r *agentixv1.ListCallsRequest) (*agentixv1.ListCallsResponse, error) {
+	return d.calls(ctx, r)
 }
 
 func (d *daemon) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {

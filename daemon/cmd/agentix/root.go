@@ -17,11 +17,15 @@ const (
 	exitOK          = 0
 	exitCall        = 1   // the function in the sandbox raised or ended without a result
 	exitTransport   = 2   // the daemon refused or could not be reached, or the command line is wrong
+	exitRunning     = 3   // the call that was waited for is still running
 	exitInterrupted = 130 // SIGINT or SIGTERM
 )
 
 // errCall says that a call ended in an error that has been shown already.
 var errCall = errors.New("the call ended without a result")
+
+// errRunning says that a call has no outcome yet.
+var errRunning = errors.New("the call is still running")
 
 // app is what the commands share.
 type app struct {
@@ -47,6 +51,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case ctx.Err() != nil:
 		writeln(stderr, "agentix: interrupted")
 		return exitInterrupted
+	case errors.Is(err, errRunning):
+		writeln(stderr, "agentix: "+explain(err))
+		return exitRunning
 	default:
 		writeln(stderr, "agentix: "+explain(err))
 		return exitTransport
@@ -75,7 +82,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.address, "address", "", "daemon: unix:///path or host:port")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file that holds the token")
 	flags.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
-	root.AddCommand(newSandbox(a), newCall(a), newEvents(a), newImage(a))
+	root.AddCommand(newSandbox(a), newCall(a), newCalls(a), newEvents(a), newImage(a))
 	return root
 }
 

@@ -6,6 +6,7 @@ Its names are reached from `agentix` itself, for example `agentix.AgentixProvide
 from __future__ import annotations
 
 from ._admitted import allow_type
+from ._call import CallStatus, RemoteCall
 from ._config import Health, SandboxConfig, SandboxInfo, SandboxResource
 from ._exceptions import (
     AgentixError,
@@ -28,11 +29,13 @@ __all__ = [
     "AgentixError",
     "AgentixProvider",
     "CallCancelled",
+    "CallStatus",
     "CallTimeout",
     "Failed",
     "Health",
     "LimitExceeded",
     "Ok",
+    "RemoteCall",
     "RemoteCallError",
     "RemoteError",
     "RequestRefused",

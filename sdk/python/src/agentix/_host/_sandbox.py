@@ -18,16 +18,10 @@ from agentix.v1 import sandbox_service_pb2_grpc as sandbox_services
 from agentix import RemoteCallable
 
 from ._ambient import traceparent_and_baggage
+from ._call import RemoteCall, failure
 from ._channel import Endpoint, translate
 from ._config import Health
-from ._exceptions import (
-    CallCancelled,
-    CallTimeout,
-    RemoteCallError,
-    RemoteError,
-    RuntimeUnreachable,
-    WorkerExited,
-)
+from ._exceptions import CallTimeout, RemoteCallError, RuntimeUnreachable
 from ._follower import Follower
 from ._outcome import Failed, Ok
 from ._restricted import loads
@@ -94,7 +88,7 @@ class Sandbox:
         except grpc.aio.AioRpcError as error:
             raise translate(error, self._endpoint.address) from error
         if response.WhichOneof("outcome") == "error":
-            raise self._failure(reference, response.error)
+            raise failure(reference, response.error, self.call_deadline)
         return loads(response.pickle_value)
 
     @overload
@@ -117,6 +111,41 @@ class Sandbox:
             return Ok(await self.remote(fn, *args, **kwargs))
         except (RemoteCallError, CallTimeout, RuntimeUnreachable) as error:
             return Failed(error)
+
+    @overload
+    async def submit(
+        self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RemoteCall[T]: ...
+
+    @overload
+    async def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RemoteCall[T]: ...
+
+    async def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RemoteCall[Any]:
+        """Start `fn(*args, **kwargs)` in the sandbox and return a handle once it is accepted.
+
+        The call goes on without this process; `call_deadline`, RemoteCall.cancel or the end
+        of the sandbox ends it early. Raises TypeError, RuntimeUnreachable and RequestRefused
+        as `remote` does.
+        """
+        reference = str(RemoteCallable.validate(fn))
+        request = self._request(reference, pickle.dumps((args, kwargs)))
+        self._follower.start()
+        try:
+            call = await self._calls.SubmitCall(
+                messages.SubmitCallRequest(call=request), metadata=self._endpoint.metadata()
+            )
+        except grpc.aio.AioRpcError as error:
+            raise translate(error, self._endpoint.address) from error
+        return RemoteCall(self._calls, self._endpoint, call.name, self.call_deadline)
+
+    def call(self, name: str) -> RemoteCall[Any]:
+        """Return the handle of a call of this sandbox by its name, or by its id alone."""
+        prefix = f"sandboxes/{self.sandbox_id}/calls/"
+        return RemoteCall(
+            self._calls, self._endpoint, name if name.startswith("sandboxes/") else prefix + name
+        )
 
     async def health(self) -> Health:
         """Return how the sandbox is. Raises SandboxNotFound, RuntimeUnreachable."""
@@ -163,20 +192,3 @@ class Sandbox:
         if self.call_deadline is not None:
             request.timeout.FromNanoseconds(int(self.call_deadline * 1e9))
         return request
-
-    def _failure(self, reference: str, sent: messages.RemoteError) -> Exception:
-        error = RemoteError(
-            type=sent.type,
-            message=sent.message,
-            traceback=sent.traceback,
-            cancelled=sent.cancelled,
-            returncode=sent.returncode if sent.HasField("returncode") else None,
-            cause=sent.cause,
-        )
-        if error.cancelled:
-            return CallCancelled(reference, error)
-        if error.type == "WorkerDied":
-            return WorkerExited(reference, error)
-        if error.type == "DeadlineExceeded" and self.call_deadline is not None:
-            return CallTimeout(f"{reference}: no result within {self.call_deadline} s")
-        return RemoteCallError(reference, error)
