@@ -23,6 +23,7 @@ const Name = "agentix-runtime"
 // Capabilities is what this runtime can do beyond the public protocol.
 var Capabilities = []string{
 	wire.CapFence, wire.CapEncoding, wire.CapDeadline, wire.CapOwnedResults, wire.CapSidAck, wire.CapNativeWorker, wire.CapBaggage,
+	wire.CapIsolation, wire.CapRetire,
 }
 
 // Config is the whole configuration of a runtime.

@@ -100,6 +100,7 @@ type daemon struct {
 	failures map[string]wire.Error
 	places   map[string]int // how many records had come when the outcome came
 	outcomes map[string]int // how often each call ended
+	stopped  map[string]int // how many outcomes had come for it when a call was told as stopped
 	holes    int
 }
 
@@ -108,7 +109,7 @@ func (s *server) connect(last *daemon, change func(*daemon, *wire.Auth)) *daemon
 	s.t.Helper()
 	d := &daemon{
 		t: s.t, results: map[string]wire.Result{}, failures: map[string]wire.Error{},
-		places: map[string]int{}, outcomes: map[string]int{},
+		places: map[string]int{}, outcomes: map[string]int{}, stopped: map[string]int{},
 	}
 	if last != nil {
 		last.mu.Lock()
@@ -144,6 +145,10 @@ func (d *daemon) got(c *siotest.Client, e siotest.Event) {
 		if !d.noAck {
 			c.Emit(wire.NamespaceLog, wire.EventStreamAck, wire.StreamAck{Sid: b.Sid, Seq: d.cursor})
 		}
+	case wire.EventCallStopped:
+		var r wire.CallRef
+		d.decode(e, &r)
+		d.stopped[r.CallID] = d.outcomes[r.CallID]
 	case wire.EventCallResult:
 		var r wire.Result
 		d.decode(e, &r)
@@ -270,6 +275,26 @@ func (d *daemon) place(id string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.places[id]
+}
+
+// hasStopped reports whether a call was told as stopped, after how many outcomes of it.
+func (d *daemon) hasStopped(id string) (outcomes int, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	outcomes, ok = d.stopped[id]
+	return outcomes, ok
+}
+
+// lastReady is what the runtime last said on joining a namespace, or after a change.
+func (d *daemon) lastReady() (rpc wire.Ready) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.ready {
+		if r.Sid == "" {
+			rpc = r
+		}
+	}
+	return rpc
 }
 
 func (d *daemon) check() {

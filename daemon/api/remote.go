@@ -133,6 +133,13 @@ func fromRemoteRequest(r *agentixv1.RemoteRequest) (dispatch.Request, error) {
 		return request, errs.Invalid("result_encoding", "%d is no encoding", r.GetResultEncoding())
 	}
 	request.ResultEncoding = encoding
+	switch r.GetIsolation() {
+	case agentixv1.Isolation_ISOLATION_UNSPECIFIED, agentixv1.Isolation_ISOLATION_WORKER:
+	case agentixv1.Isolation_ISOLATION_PROCESS:
+		request.Alone = true
+	default:
+		return request, errs.Invalid("isolation", "%d is no isolation", r.GetIsolation())
+	}
 	if t := r.GetTimeout(); t != nil {
 		if err := t.CheckValid(); err != nil || t.AsDuration() <= 0 {
 			return request, errs.Invalid("timeout", "must be a positive duration")

@@ -31,6 +31,7 @@ type Request struct {
 	Timeout        time.Duration // 0 = none
 	Traceparent    string
 	Baggage        map[string]string
+	Alone          bool // in a new worker for this call
 }
 
 var encodings = []string{wire.EncodingJSON, wire.EncodingMsgpack, wire.EncodingPickle}
@@ -77,6 +78,9 @@ func (r Request) check() (checked, error) {
 			ResultEncoding: r.ResultEncoding, Traceparent: r.Traceparent, Baggage: r.Baggage,
 		},
 	}
+	if r.Alone {
+		c.call.Isolation = wire.IsolationProcess
+	}
 	if r.CallID == "" {
 		c.request.ID = newCallID()
 		c.call.CallID = c.request.ID
@@ -110,6 +114,7 @@ func (c checked) hash() string {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(part))))
 		_, _ = h.Write(part)
 	}
+	_, _ = h.Write([]byte(c.call.Isolation)) // none is as it was before there was any
 	return string(h.Sum(nil))
 }
 

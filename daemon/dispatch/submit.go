@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/calls"
@@ -135,6 +136,9 @@ func (d *Dispatcher) accept(ctx context.Context, p *pending, c checked, written 
 		return errs.New(errs.Unavailable, errs.RuntimeUnavailable, "no connection to the runtime of sandbox %s just now", sandbox).WithRetry(time.Second)
 	}
 	peer, _ := l.PeerIn(session)
+	if err := canIsolate(p, peer); err != nil {
+		return err
+	}
 	if peer.Neighbour {
 		if p.call, err = pickled(p.call); err != nil {
 			return err
@@ -251,6 +255,9 @@ func (d *Dispatcher) send(p *pending, l Link, session uint64, f func(*wire.Call)
 
 // callFor is the call as this runtime takes it. An error is about its arguments.
 func (d *Dispatcher) callFor(p *pending, peer link.Peer) (*wire.Call, error) {
+	if err := canIsolate(p, peer); err != nil { // another runtime than the one that it was accepted for
+		return nil, err
+	}
 	now := d.opts.Clock.Now()
 	if peer.Neighbour {
 		return neighbourCall(p.call, now)
@@ -260,6 +267,15 @@ func (d *Dispatcher) callFor(p *pending, peer link.Peer) (*wire.Call, error) {
 		call.TimeoutMS = max(1, (p.deadline.Sub(now) + time.Millisecond - 1).Milliseconds())
 	}
 	return &call, nil
+}
+
+// canIsolate refuses a call that wants a worker of its own from a runtime that has none to give.
+func canIsolate(p *pending, peer link.Peer) error {
+	if p.call.Isolation == "" || !peer.Neighbour && slices.Contains(peer.Health.Capabilities, wire.CapIsolation) {
+		return nil
+	}
+	return errs.New(errs.FailedPrecondition, errs.Unsupported,
+		"isolation: the runtime of sandbox %s cannot run a call in a process of its own; leave it unset", p.request.Sandbox)
 }
 
 // sendLater sends a call as soon as there is a connection other than ended; it ends with the

@@ -80,6 +80,7 @@ func restBody(t *testing.T, r *agentixv1.RemoteRequest) []byte {
 	field("callId", r.GetCallId(), r.GetCallId() != "")
 	field("baggage", r.GetBaggage(), len(r.GetBaggage()) > 0)
 	field("traceparent", r.GetTraceparent(), r.GetTraceparent() != "")
+	field("isolation", r.GetIsolation().String(), r.GetIsolation() != 0)
 	field("resultEncoding", r.GetResultEncoding().String(), r.GetResultEncoding() != 0)
 	if r.GetTimeout() != nil {
 		text, err := protojson.Marshal(r.GetTimeout())

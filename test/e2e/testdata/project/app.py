@@ -176,3 +176,45 @@ def spin() -> None:
     """Compute for ever."""
     while True:
         pass
+
+
+def goes_on(name: str) -> None:
+    """Note this process, a child in a session of its own and an orphan without environment; never return."""
+    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
+    child = subprocess.Popen(sleep, start_new_session=True)
+    orphan = subprocess.run(
+        ["sh", "-c", 'setsid env -i "$@" >/dev/null & echo $!', "sh", *sleep], capture_output=False, stdout=subprocess.PIPE, text=True, check=True
+    )
+    (directory(name) / "pids").write_text(f"{os.getpid()} {child.pid} {orphan.stdout.strip()}")
+    while True:
+        time.sleep(60)
+
+
+def pids(name: str) -> list[int]:
+    """Return the processes that goes_on noted; none before it has."""
+    path = directory(name) / "pids"
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def alive(numbers: list[int]) -> list[int]:
+    """Return those processes that are there and not just waiting to be collected."""
+
+    def runs(pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    return [pid for pid in numbers if runs(pid)]
+
+
+def litters(name: str) -> int:
+    """Do as goes_on, but return."""
+    import threading
+
+    threading.Thread(target=goes_on, args=(name,), daemon=True).start()
+    while not pids(name):
+        time.sleep(0.01)
+    print("littered")
+    return os.getpid()
