@@ -93,10 +93,23 @@ func New(st *store.Store, opts Options) *Journal {
 	}
 	j.room = sync.NewCond(&j.mu)
 	j.loaded = j.load(context.Background())
-	j.all.owner = allOwner(st.Instance())
+	j.all.owner = allOwner(st.Lineage())
 	go j.commitLoop() // ends after Close, once the queues are empty
 	j.text = j.startTextLog()
+	if st.Lost() {
+		j.tellLoss()
+	}
 	return j
+}
+
+// tellLoss puts a gap into each journal: its end may be lost, nobody knows how much.
+func (j *Journal) tellLoss() {
+	j.opts.Logger.Error("the state directory was damaged; the ends of journals may be lost, and cursors of before are void")
+	for _, s := range j.streams() {
+		if s.dropped.IsZero() {
+			j.Append(s.sandbox, Event{Body: &Gap{Source: SourceJournal}})
+		}
+	}
 }
 
 func (j *Journal) load(ctx context.Context) error {

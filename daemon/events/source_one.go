@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sort"
 	"time"
@@ -198,6 +199,9 @@ func (o *oneSource) fromDisk(ctx context.Context, f *filter, last uint64) (page,
 		}
 		rows++
 		bytes += len(b.Data)
+		if f.kinds == 0 && b.FirstSeq > o.pos+1 && b.FirstSeq > o.trimmedTo()+1 {
+			return false, errDamaged(fmt.Errorf("after event %d of sandbox %s comes %d", o.pos, o.s.sandbox, b.FirstSeq))
+		}
 		evs, err := decode(o.s.sandbox, b.Data, b.FirstSeq, b.LastSeq)
 		if err != nil {
 			return false, errDamaged(err)
@@ -209,10 +213,7 @@ func (o *oneSource) fromDisk(ctx context.Context, f *filter, last uint64) (page,
 	if err != nil {
 		return page{}, readFailure(ctx, err)
 	}
-	o.s.mu.Lock()
-	trimmed := o.s.trimmed
-	o.s.mu.Unlock()
-	if trimmed > before { // retention may have taken rows from under the look
+	if trimmed := o.trimmedTo(); trimmed > before { // retention may have taken rows from under the look
 		o.pos = before
 		return o.gap(trimmed), nil
 	}
@@ -220,6 +221,12 @@ func (o *oneSource) fromDisk(ctx context.Context, f *filter, last uint64) (page,
 		o.pos = max(o.pos, last)
 	}
 	return p, nil
+}
+
+func (o *oneSource) trimmedTo() uint64 {
+	o.s.mu.Lock()
+	defer o.s.mu.Unlock()
+	return o.s.trimmed
 }
 
 func (o *oneSource) finished(ctx context.Context, callID string) (bool, error) {
@@ -230,9 +237,7 @@ func (o *oneSource) finished(ctx context.Context, callID string) (bool, error) {
 	case err != nil && !errs.Is(err, errs.NotFound):
 		return false, readFailure(ctx, err)
 	}
-	o.s.mu.Lock()
-	trimmed := o.s.trimmed
-	o.s.mu.Unlock()
+	trimmed := o.trimmedTo()
 	if o.pos <= trimmed && trimmed == 0 {
 		return false, nil // nothing lies before
 	}

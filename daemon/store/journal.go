@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 )
@@ -59,11 +60,18 @@ type JournalWrite struct {
 // and must not block. A change that failed may be written again, even where it was made in
 // spite of the error: rows whose numbers are there already stay.
 func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
-	size := 0
+	size, last := 0, uint64(0)
 	for i := range w.Batches {
 		size += len(w.Batches[i].Data)
+		last = max(last, w.Batches[i].Num)
 	}
-	s.writer.submit(&operation{bytes: size, done: done, run: func(tx *tx) error {
+	committed := func(err error) {
+		if err == nil {
+			s.synced.note(last)
+		}
+		done(err)
+	}
+	s.writer.submit(&operation{bytes: size, done: committed, run: func(tx *tx) error {
 		for _, j := range w.New {
 			if _, err := tx.exec("INSERT INTO journal (num, sandbox, id) VALUES (?, ?, ?) ON CONFLICT (num) DO NOTHING", j.Num, j.Sandbox, j.ID); err != nil {
 				return err
@@ -235,11 +243,18 @@ func (s *Store) ForgetJournal(ctx context.Context, num int64) error {
 
 // NextBatch is the least number that no batch ever had.
 func (s *Store) NextBatch(ctx context.Context) (uint64, error) {
-	var last uint64
-	err := s.reads.QueryRowContext(ctx, `SELECT MAX((SELECT COALESCE(MAX(num), 0) FROM batch),
+	last, err := lastBatch(ctx, s.reads)
+	return last + 1, s.translate(err)
+}
+
+// lastBatch is the highest number that a batch ever had.
+func lastBatch(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (last uint64, err error) {
+	err = db.QueryRowContext(ctx, `SELECT MAX((SELECT COALESCE(MAX(num), 0) FROM batch),
 		(SELECT COALESCE(MAX(trimmed_batch), 0) FROM journal),
 		COALESCE((SELECT value FROM meta WHERE name = 'batch_floor'), 0))`).Scan(&last)
-	return last + 1, s.translate(err)
+	return last, err
 }
 
 func (s *Store) changeJournal(ctx context.Context, num int64, run func(*tx) error) error {

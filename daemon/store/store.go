@@ -47,6 +47,9 @@ type Store struct {
 	instance string
 	logger   *slog.Logger
 	outcomes *outcomes
+	synced   *synced
+	lineage  string
+	lost     bool
 
 	reads  *sql.DB
 	writer *writer
@@ -60,6 +63,7 @@ type Store struct {
 // another daemon has open, naming its process, and one that a newer version wrote.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	s := &Store{path: filepath.Join(dir, fileName), logger: slog.Default()}
+	s.synced = &synced{path: filepath.Join(dir, syncedName)}
 	s.outcomes = &outcomes{dir: filepath.Join(dir, outcomesName), limits: DefaultKeepLimits}
 	defer func() {
 		if err != nil {
@@ -84,7 +88,13 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if s.writer, err = openWriter(ctx, s.path); err != nil {
 		return nil, err
 	}
+	if s.lost, err = s.synced.open(ctx, s.writer.conn, s.path); err != nil {
+		return nil, s.translate(err)
+	}
 	if s.epoch, s.instance, err = s.writer.begin(ctx); err != nil {
+		return nil, s.translate(err)
+	}
+	if s.lineage, err = s.synced.begin(ctx, s.writer.conn, s.instance, s.lost); err != nil {
 		return nil, s.translate(err)
 	}
 	if s.reads, err = openDB(s.path, "query_only(1)"); err != nil {
@@ -112,6 +122,7 @@ func (s *Store) Close() error {
 		if s.syncer != nil {
 			failures = append(failures, s.syncer.close())
 		}
+		failures = append(failures, s.synced.close())
 		if s.reads != nil {
 			failures = append(failures, s.reads.Close())
 		}
@@ -132,6 +143,13 @@ func (s *Store) Epoch() int64 { return s.epoch }
 
 // Instance is a random name that the state directory keeps for life.
 func (s *Store) Instance() string { return s.instance }
+
+// Lineage is a random name that changes when commits were lost: cursors of before are void.
+func (s *Store) Lineage() string { return s.lineage }
+
+// Lost reports whether commits were lost with a damaged log, and the operator wants to go on
+// without them.
+func (s *Store) Lost() bool { return s.lost }
 
 // RuntimeToken is the secret that sandbox id's runtime asks of its callers. It is derived
 // from the directory's key, so that it is stored nowhere.

@@ -60,7 +60,11 @@ func (y *syncer) mark(bytes int) {
 func (y *syncer) close() error {
 	y.cancel(errClosed)
 	<-y.done
-	return errors.Join(y.wal.Sync(), y.wal.Close(), y.db.Close())
+	err := y.wal.Sync()
+	if err == nil {
+		err = y.store.synced.write(y.store.synced.last.Load())
+	}
+	return errors.Join(err, y.wal.Close(), y.db.Close())
 }
 
 func (y *syncer) serve() {
@@ -89,8 +93,12 @@ func (y *syncer) sync() error {
 	if err := failpoint.Inject("store/beforeSync"); err != nil {
 		return err
 	}
+	last := y.store.synced.last.Load()
 	if err := y.wal.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", y.wal.Name(), err)
+	}
+	if err := y.store.synced.write(last); err != nil {
+		return err
 	}
 	if err := failpoint.Inject("store/afterSync"); err != nil {
 		return err
