@@ -29,12 +29,15 @@ type Daemon struct {
 	Dir      string
 	StateDir string
 	Binaries Binaries
-	Args     []string // besides those of the process provider
+	Provider []string // flags that name it
 	Env      []string // besides the test's own
 	Wrap     []string // a command that runs it
 	Template *agentixv1.Sandbox
 	Forget   bool // no evidence of a failure is kept
 	AfterEnd []func()
+	// Locate finds the runtime of a sandbox in a container, which has the directory for gates
+	// and runs at /tmp. Nil for processes.
+	Locate func(*Sandbox) (pid int)
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -53,6 +56,7 @@ func NewDaemon(t testing.TB, b Binaries) *Daemon {
 		t.Fatal(err)
 	}
 	d := &Daemon{Dir: dir, StateDir: filepath.Join(dir, "state"), Binaries: b, t: t}
+	d.Provider = []string{"--provider", "process", "--insecure-process-as-root"}
 	t.Cleanup(func() {
 		d.keep()
 		if err := os.RemoveAll(dir); err != nil {
@@ -124,8 +128,8 @@ func (d *Daemon) Exec() {
 	defer log.Close()
 	args := append([]string{
 		d.Binaries.Daemon, "--state-dir", d.StateDir, "--socket", d.Socket(), "--runtime", d.Binaries.Runtime,
-		"--provider", "process", "--insecure-process-as-root", "--allow-host-path", d.Dir, "--shutdown-grace", "1s",
-	}, d.Args...)
+		"--allow-host-path", d.Dir, "--shutdown-grace", "1s",
+	}, d.Provider...)
 	args = append(append([]string(nil), d.Wrap...), args...)
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // ended by Kill and at the end of the test
 	cmd.Stdout, cmd.Stderr = log, log

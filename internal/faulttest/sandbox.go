@@ -21,7 +21,8 @@ type Sandbox struct {
 	Dir  string // gates and the file of runs
 	Runs *Runs
 
-	d *Daemon
+	d   *Daemon
+	pid int // of the runtime in a container
 }
 
 // NewSandbox creates a sandbox with the project of the fault tests.
@@ -31,23 +32,30 @@ func (d *Daemon) NewSandbox() *Sandbox {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	runs, err := OpenRuns(filepath.Join(dir, "runs"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() { _ = runs.Close() })
 	template := proto.CloneOf(d.Template)
 	if template.Env == nil {
 		template.Env = map[string]string{}
 	}
 	template.Env["FAULT_DIR"] = dir
+	if d.Locate != nil {
+		template.Env["FAULT_DIR"] = "/tmp"
+	}
 	ctx, cancel := context.WithTimeoutCause(d.t.Context(), time.Minute, errors.New("creating a sandbox took too long"))
 	defer cancel()
 	made, err := d.Sandboxes().CreateSandbox(ctx, &agentixv1.CreateSandboxRequest{Sandbox: template})
 	if err != nil {
 		d.t.Fatalf("create sandbox: %v; %s", err, d.LogTail(3000))
 	}
-	return &Sandbox{Name: made.GetName(), Dir: dir, Runs: runs, d: d}
+	s := &Sandbox{Name: made.GetName(), Dir: dir, d: d}
+	if d.Locate != nil {
+		s.pid = d.Locate(s)
+		s.Dir = filepath.Join("/proc", strconv.Itoa(s.pid), "root/tmp")
+	}
+	if s.Runs, err = OpenRuns(filepath.Join(s.Dir, "runs")); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = s.Runs.Close() })
+	return s
 }
 
 // Open opens a gate.
@@ -64,9 +72,12 @@ func (s *Sandbox) ID() string { return strings.TrimPrefix(s.Name, "sandboxes/") 
 // EngineDir is where the process provider keeps it.
 func (s *Sandbox) EngineDir() string { return filepath.Join(s.d.StateDir, "process", s.ID()) }
 
-// RuntimePID is the process of its runtime, by the record of the process provider.
+// RuntimePID is the process of its runtime.
 func (s *Sandbox) RuntimePID() int {
 	s.d.t.Helper()
+	if s.pid > 0 {
+		return s.pid
+	}
 	var record struct{ PID int }
 	data, err := os.ReadFile(filepath.Join(s.EngineDir(), "record.json"))
 	if err == nil {
