@@ -76,7 +76,7 @@ var arrows = []arrow{
 	{from: "internal/daemontest", to: []string{"daemon", "daemon/config", "gen/...", "internal/await", "internal/containerdtest", "providers/containerd", "providers/external", "providers/process"}},
 	{from: "test/census", to: []string{"internal/census"}},
 	{from: "test/external", tests: []string{"daemon", "gen/...", "internal/faulttest", "runtime/wire"}},
-	{from: "test/faults", tests: []string{"gen/...", "internal/mutant", "internal/containerdtest", "internal/faulttest", "providers/containerd"}},
+	{from: "test/faults", tests: []string{"gen/...", "internal/failpoint", "internal/mutant", "internal/containerdtest", "internal/faulttest", "providers/containerd"}},
 	{from: "test/e2e", tests: []string{"daemon", "gen/...", "providers/...", "runtime/wire"}},
 }
 
