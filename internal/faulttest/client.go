@@ -21,10 +21,21 @@ type Client struct {
 	Name    string
 	Conn    int
 	History *History
+	By      Way
 	// Final are the codes that end a call for this client, besides those that tell that it
 	// was never accepted.
 	Final []codes.Code
 }
+
+// Way is by which methods a client asks.
+type Way int
+
+// The ways.
+const (
+	ByRemote Way = iota // Remote
+	BySubmit            // SubmitCall, and then WaitCall
+	ByName              // GetCall, of a call that is over
+)
 
 // refusals are the codes by which a daemon tells that a call is not there and will not be.
 var refusals = []codes.Code{codes.NotFound, codes.FailedPrecondition, codes.InvalidArgument, codes.AlreadyExists}
@@ -36,9 +47,7 @@ func (c Client) Do(ctx context.Context, call Call) Op {
 	op := Op{Call: call.ID, Client: c.Name, Invoked: Monotonic()}
 	for {
 		op.Attempts++
-		response, err := c.Daemon.Remote(c.Conn).Remote(ctx, &agentixv1.RemoteRequest{
-			Sandbox: call.Sandbox, Callable: call.Callable, Args: call.Args(), CallId: call.ID,
-		})
+		response, err := c.ask(ctx, call)
 		if outcome, known := c.outcome(response, err); known {
 			op.Outcome = outcome
 			break
@@ -58,6 +67,29 @@ func (c Client) Do(ctx context.Context, call Call) Op {
 		c.History.Add(op)
 	}
 	return op
+}
+
+// ask asks once.
+func (c Client) ask(ctx context.Context, call Call) (*agentixv1.RemoteResponse, error) {
+	remote := c.Daemon.Remote(c.Conn)
+	request := &agentixv1.RemoteRequest{Sandbox: call.Sandbox, Callable: call.Callable, Args: call.Args(), CallId: call.ID}
+	name := call.Sandbox + "/calls/" + call.ID
+	var got *agentixv1.Call
+	var err error
+	switch c.By {
+	case ByRemote:
+		return remote.Remote(ctx, request) //nolint:wrapcheck // its status is looked at
+	case BySubmit:
+		if got, err = remote.SubmitCall(ctx, &agentixv1.SubmitCallRequest{Call: request}); err == nil && got.GetOutcome() == nil {
+			got, err = remote.WaitCall(ctx, &agentixv1.WaitCallRequest{Name: name})
+		}
+	case ByName:
+		got, err = remote.GetCall(ctx, &agentixv1.GetCallRequest{Name: name})
+	}
+	if err == nil && got.GetOutcome() == nil {
+		err = status.Errorf(codes.Unavailable, "call %s is %s without an outcome", got.GetName(), got.GetState())
+	}
+	return got.GetOutcome(), err //nolint:wrapcheck // its status is looked at
 }
 
 // outcome reads an answer; known is false if the client has to ask again.

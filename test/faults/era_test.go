@@ -56,6 +56,7 @@ type era struct {
 
 func newEra(t *testing.T, d *faulttest.Daemon, rnd *rand.Rand, name string) *era {
 	t.Helper()
+	d.Template.Workers = int32(1 + rnd.IntN(3))
 	e := &era{
 		t: t, d: d, rnd: rnd, box: d.NewSandbox(), history: &faulttest.History{}, name: name,
 		kills: map[string]int{}, mixes: map[string]map[string]int{}, proved: gatedCalls,
@@ -103,14 +104,20 @@ func (e *era) round(round int, k kill) {
 	var gated, racing []faulttest.Call
 	for n := range gatedCalls {
 		gated = append(gated, e.call(round, n, gate))
-		o.ask(e.client("first"), gated[n])
+		c := e.client("first")
+		if n%3 == 0 {
+			c.By = faulttest.BySubmit
+		}
+		o.ask(c, gated[n])
 	}
 	for n := range racingCalls {
 		racing = append(racing, e.call(round, gatedCalls+n, ""))
 	}
 	e.await(func() bool { return e.box.Runs.InFlight(gated) == gatedCalls }, "calls to run")
-	for range 5 { // a second observer joins
-		o.ask(e.client("second"), gated[e.rnd.IntN(gatedCalls)])
+	for n := range 6 { // a second observer joins
+		c := e.client("second")
+		c.By = faulttest.Way(n % 2)
+		o.ask(c, gated[e.rnd.IntN(gatedCalls)])
 	}
 	workers, runtime := e.box.WorkerPIDs(), e.box.RuntimePID()
 	for _, call := range racing {
@@ -132,6 +139,9 @@ func (e *era) round(round int, k kill) {
 	for range 3 { // and someone asks later, also for calls of earlier rounds
 		e.client("later").Do(e.t.Context(), gated[e.rnd.IntN(gatedCalls)])
 		e.client("much later").Do(e.t.Context(), e.calls[e.rnd.IntN(len(e.calls))])
+		c := e.client("by name")
+		c.By = faulttest.ByName
+		c.Do(e.t.Context(), e.calls[e.rnd.IntN(len(e.calls))])
 	}
 	e.count(round, k, o)
 }
@@ -147,9 +157,12 @@ func (e *era) strike(k kill, workers []int, runtime int) {
 		e.dead = true
 	}
 	if k.worker {
+		one := e.rnd.IntN(2 * len(workers)) // beyond their number: all of them
 		victims = append(victims, func() {
-			for _, pid := range workers {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+			for n, pid := range workers {
+				if one >= len(workers) || one == n {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
 			}
 		})
 	}
