@@ -17,7 +17,7 @@ type Clock interface {
 type System struct{}
 
 // Now is time.Now.
-func (System) Now() time.Time { return time.Now() }
+func (System) Now() time.Time { return shifted(time.Now()) }
 
 // AfterFunc is time.AfterFunc.
 func (System) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Patience is after how long a client without an outcome counts as hung (R3), besides the
@@ -22,6 +23,7 @@ type Client struct {
 	Conn    int
 	History *History
 	By      Way
+	Timeout time.Duration // the call's own, which is part of the request; 0 = none
 	// Final are the codes that end a call for this client, besides those that tell that it
 	// was never accepted.
 	Final []codes.Code
@@ -73,6 +75,9 @@ func (c Client) Do(ctx context.Context, call Call) Op {
 func (c Client) ask(ctx context.Context, call Call) (*agentixv1.RemoteResponse, error) {
 	remote := c.Daemon.Remote(c.Conn)
 	request := &agentixv1.RemoteRequest{Sandbox: call.Sandbox, Callable: call.Callable, Args: call.Args(), CallId: call.ID}
+	if c.Timeout > 0 {
+		request.Timeout = durationpb.New(c.Timeout)
+	}
 	name := call.Sandbox + "/calls/" + call.ID
 	var got *agentixv1.Call
 	var err error

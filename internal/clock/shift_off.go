@@ -1,0 +1,7 @@
+//go:build !failpoint
+
+package clock
+
+import "time"
+
+func shifted(t time.Time) time.Time { return t }
