@@ -30,6 +30,7 @@ type Daemon struct {
 	StateDir string
 	Binaries Binaries
 	Provider []string // flags that name it
+	Args     []string // further flags
 	Env      []string // besides the test's own
 	Wrap     []string // a command that runs it
 	Template *agentixv1.Sandbox
@@ -129,7 +130,7 @@ func (d *Daemon) Exec() {
 	args := append([]string{
 		d.Binaries.Daemon, "--state-dir", d.StateDir, "--socket", d.Socket(), "--runtime", d.Binaries.Runtime,
 		"--allow-host-path", d.Dir, "--shutdown-grace", "1s",
-	}, d.Provider...)
+	}, append(append([]string(nil), d.Provider...), d.Args...)...)
 	args = append(append([]string(nil), d.Wrap...), args...)
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // ended by Kill and at the end of the test
 	cmd.Stdout, cmd.Stderr = log, log
