@@ -58,6 +58,25 @@ func (d *Daemon) NewSandbox() *Sandbox {
 	return s
 }
 
+// Join joins a runtime that the test itself started, with dir as its FAULT_DIR.
+func (d *Daemon) Join(url, dir string) *Sandbox {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(d.t.Context(), time.Minute, errors.New("joining a runtime took too long"))
+	defer cancel()
+	made, err := d.Sandboxes().CreateSandbox(ctx, &agentixv1.CreateSandboxRequest{
+		Sandbox: &agentixv1.Sandbox{Provider: "external", Runtime: &agentixv1.Runtime{Url: url}},
+	})
+	if err != nil {
+		d.t.Fatalf("join %s: %v; %s", url, err, d.LogTail(3000))
+	}
+	runs, err := OpenRuns(filepath.Join(dir, "runs"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = runs.Close() })
+	return &Sandbox{Name: made.GetName(), Dir: dir, Runs: runs, d: d}
+}
+
 // Open opens a gate.
 func (s *Sandbox) Open(gate string) {
 	s.d.t.Helper()

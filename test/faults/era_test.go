@@ -57,8 +57,14 @@ type era struct {
 func newEra(t *testing.T, d *faulttest.Daemon, rnd *rand.Rand, name string) *era {
 	t.Helper()
 	d.Template.Workers = int32(1 + rnd.IntN(3))
+	return newEraIn(t, d, rnd, name, d.NewSandbox())
+}
+
+// newEraIn is newEra in a sandbox that is there.
+func newEraIn(t *testing.T, d *faulttest.Daemon, rnd *rand.Rand, name string, box *faulttest.Sandbox) *era {
+	t.Helper()
 	e := &era{
-		t: t, d: d, rnd: rnd, box: d.NewSandbox(), history: &faulttest.History{}, name: name,
+		t: t, d: d, rnd: rnd, box: box, history: &faulttest.History{}, name: name,
 		kills: map[string]int{}, mixes: map[string]map[string]int{}, proved: gatedCalls,
 	}
 	e.follow = e.box.Follow()
