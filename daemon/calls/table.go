@@ -24,7 +24,7 @@ type Limits struct {
 	FinishedBytes int           // of outcomes, as told to Answer and End
 	FinishedAge   time.Duration // how long an outcome is kept
 	OrphanGrace   time.Duration // how long a named call may be without a waiter
-	CancelGrace   time.Duration // how long a runtime may take to confirm a cancel
+	CancelGrace   time.Duration // how long a connected runtime may take to confirm a cancel
 }
 
 // DefaultLimits are those of a daemon.
@@ -34,7 +34,7 @@ var DefaultLimits = Limits{
 	FinishedBytes: 67108864, // 64 MiB
 	FinishedAge:   5 * time.Minute,
 	OrphanGrace:   30 * time.Second,
-	CancelGrace:   10 * time.Second,
+	CancelGrace:   80 * time.Millisecond, // so that who cancels is answered within 100 ms
 }
 
 // Request is what a call is known by.

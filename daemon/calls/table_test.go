@@ -135,7 +135,7 @@ func TestUnconfirmedCancelEnds(t *testing.T) {
 	table := newTable()
 	sentCall(t, table, Request{ID: "a", Sandbox: "s", Named: true}, 0)
 	e := table.Cancel(epoch, "a")
-	if !e.Cancel || !e.Wake.Equal(epoch.Add(10*time.Second)) {
+	if !e.Cancel || !e.Wake.Equal(epoch.Add(80*time.Millisecond)) {
 		t.Errorf("cancel: %+v", e)
 	}
 	table.Disconnected("s")
@@ -143,7 +143,7 @@ func TestUnconfirmedCancelEnds(t *testing.T) {
 		t.Errorf("while disconnected: %+v", e)
 	}
 	ids, cancel, wake := table.Resume(epoch.Add(time.Minute), "s")
-	if !slices.Equal(ids, []string{"a"}) || !slices.Equal(cancel, []string{"a"}) || !wake.Equal(epoch.Add(70*time.Second)) {
+	if !slices.Equal(ids, []string{"a"}) || !slices.Equal(cancel, []string{"a"}) || !wake.Equal(epoch.Add(time.Minute+80*time.Millisecond)) {
 		t.Errorf("resume: %v %v %v", ids, cancel, wake)
 	}
 	if e := table.Expire(wake, "a"); e.End != NotStopped {

@@ -373,3 +373,57 @@ func TestStillRunning(t *testing.T) {
 	}
 	check("where nobody tells")
 }
+
+// P4: who cancels and who waits are answered in time, whatever the runtime does; it is told
+// of the cancel once more when it comes back.
+func TestP4_AnsweredWithoutTheRuntime(t *testing.T) {
+	r := newRig(t)
+	l, h := r.sandbox("box")
+	h.Connected(link.Peer{Health: wire.Health{Capabilities: []string{wire.CapRetire}}})
+	timed := r.remote(t.Context(), Request{CallID: "timed", Timeout: time.Minute})
+	r.submit(Request{CallID: "cancelled"})
+	for _, id := range []string{"timed", "cancelled"} {
+		awaitSent(t, l, id)
+	}
+	done := make(chan Info, 1)
+	go func() {
+		info, err := r.d.Cancel(context.Background(), "box", "cancelled")
+		if err != nil {
+			t.Error(err)
+		}
+		done <- info
+	}()
+	await.True(t, func() bool { _, cancels, _ := l.seen(); return len(cancels) == 1 }, "the cancel")
+	r.clock.Advance(80 * time.Millisecond)
+	if info := <-done; info.State != Cancelled || !info.StillRunning {
+		t.Errorf("cancelled: %+v", info)
+	}
+	r.clock.Advance(time.Minute - 80*time.Millisecond + timeoutSlack)
+	if a := <-timed; a.err != nil || a.outcome.Error.Type != wire.ErrDeadlineExceeded {
+		t.Errorf("timed: %+v, %v", a.outcome, a.err)
+	}
+	if got := r.get("timed"); !got.StillRunning {
+		t.Errorf("timed: %+v", got)
+	}
+	h.Disconnected(nil, errors.New("cut"))
+	peer := link.Peer{Health: wire.Health{Capabilities: []string{wire.CapRetire}}}
+	resume := h.Connected(peer)
+	slices.Sort(resume.Cancel)
+	if !slices.Equal(resume.Cancel, []string{"cancelled", "timed"}) || len(resume.CallIDs) != 0 {
+		t.Errorf("resume %+v", resume)
+	}
+	h.CallError(wire.CallError{CallID: "cancelled", Error: &wire.Error{Type: "Cancelled", Cancelled: true}})
+	h.Result(jsonResult("timed", "1")) // it returned after all
+	if got := r.get("cancelled"); !got.StillRunning || got.State != Cancelled {
+		t.Errorf("cancelled: %+v", got)
+	}
+	if got := r.get("timed"); got.StillRunning || got.ErrorType != wire.ErrDeadlineExceeded {
+		t.Errorf("timed: %+v", got)
+	}
+	if resume := h.Connected(peer); len(resume.Cancel) != 0 { // it does not run there
+		t.Errorf("resume %+v", resume)
+	}
+	if got := r.get("cancelled"); got.StillRunning {
+		t.Errorf("cancelled: %+v", got)
+	}
+}

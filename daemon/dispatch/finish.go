@@ -83,7 +83,7 @@ func (d *Dispatcher) end(p *pending, o Outcome) {
 	now := d.opts.Clock.Now()
 	won := d.table.End(now, p.request.ID, p.ended(o, now))
 	if won {
-		d.noteStill(p, o, now)
+		d.noteStill(p, o, now, true)
 	}
 	d.mu.Unlock()
 	if won {
@@ -91,12 +91,17 @@ func (d *Dispatcher) end(p *pending, o Outcome) {
 	}
 }
 
-// answer takes an outcome from the runtime of a sandbox. It counts if the table says so.
-func (d *Dispatcher) answer(r *receiver, id string, read func(want string) Outcome) {
+// answer takes an outcome from the runtime of a sandbox, failure being its error, if any. It
+// counts if the table says so.
+func (d *Dispatcher) answer(r *receiver, id string, failure *wire.Error, read func(want string) Outcome) {
 	d.mu.Lock()
 	p := d.pending[id]
 	if d.receivers[r.sandbox] != r || p == nil || p.request.Sandbox != r.sandbox {
-		over := d.receivers[r.sandbox] == r && d.table.Finishes(r.sandbox, id)
+		current := d.receivers[r.sandbox] == r
+		over := current && d.table.Finishes(r.sandbox, id)
+		if current {
+			d.still.answered(r.sandbox, id, failure)
+		}
 		d.mu.Unlock()
 		if l := r.bound(); over && l != nil {
 			l.AckResult(id) // late, but the runtime need not keep it
@@ -110,7 +115,7 @@ func (d *Dispatcher) answer(r *receiver, id string, read func(want string) Outco
 	now := d.opts.Clock.Now()
 	won := d.table.Answer(now, r.sandbox, id, p.ended(o, now), o.weight())
 	if won {
-		d.noteStill(p, o, now)
+		d.noteStill(p, o, now, false)
 	}
 	d.mu.Unlock()
 	if won {

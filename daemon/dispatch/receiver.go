@@ -96,7 +96,7 @@ func (r *receiver) Connected(p link.Peer) link.Resume {
 	d.inject("call/onResume", "")
 	d.mu.Lock()
 	r.neighbour, r.retires = p.Neighbour, retires(p)
-	d.still.connected(d.opts.Clock.Now(), r.sandbox, p.StillRunning)
+	out.Cancel = d.still.connected(d.opts.Clock.Now(), r.sandbox, p.StillRunning)
 	r.stopWatching()
 	ids, cancel, wake := d.table.Resume(d.opts.Clock.Now(), r.sandbox)
 	var waking []*pending
@@ -118,7 +118,7 @@ func (r *receiver) Connected(p link.Peer) link.Resume {
 	for _, c := range waking {
 		d.wakeAt(c, wake)
 	}
-	out.Cancel = cancel
+	out.Cancel = append(out.Cancel, cancel...)
 	return out
 }
 
@@ -206,7 +206,7 @@ func (r *receiver) Result(res wire.Result) {
 	if r.isNeighbour() {
 		read = fromNeighbour
 	}
-	r.d.answer(r, res.CallID, func(want string) Outcome { return read(res, want) })
+	r.d.answer(r, res.CallID, nil, func(want string) Outcome { return read(res, want) })
 }
 
 // CallError is the outcome of a call that did not return.
@@ -215,7 +215,7 @@ func (r *receiver) CallError(e wire.CallError) {
 		r.d.sendAnew(r, e.CallID, r.d.table.Missed)
 		return
 	}
-	r.d.answer(r, e.CallID, func(string) Outcome { return fromError(e) })
+	r.d.answer(r, e.CallID, e.Error, func(string) Outcome { return fromError(e) })
 }
 
 func (r *receiver) isNeighbour() bool {

@@ -81,7 +81,7 @@ func TestReconnect(t *testing.T) {
 		if got := h.Connected(link.Peer{}); !slices.Equal(got.Cancel, ids) {
 			t.Errorf("resume %+v, want cancel of %v", got, ids)
 		}
-		r.clock.Advance(10 * time.Second) // no answer
+		r.clock.Advance(80 * time.Millisecond) // no answer
 		await.True(t, func() bool { return len(r.openCalls()) == 0 }, "the end of the call")
 	})
 }

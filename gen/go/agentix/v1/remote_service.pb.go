@@ -606,8 +606,10 @@ func (x *RemoteError) GetLimit() int64 {
 	return 0
 }
 
-// Call is one call as the daemon knows it. Finished calls are kept for a while: the record
-// for an hour, the outcome within limits of age, count and bytes.
+// Call is one call as the daemon knows it. Finished calls are kept for a while: the record for
+// an hour, and as long the outcome if the call was submitted or has a `call_id` of its caller's,
+// within 10 000 outcomes and 1 GiB in all; that of another call for at most five minutes, and
+// not over a restart of the daemon.
 type Call struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Resource name, `sandboxes/{sandbox}/calls/{call}`; the last part is the call id.
@@ -620,7 +622,8 @@ type Call struct {
 	AcceptTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=accept_time,json=acceptTime,proto3" json:"accept_time,omitempty"`
 	// When it got its outcome; unset before.
 	FinishTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finish_time,json=finishTime,proto3" json:"finish_time,omitempty"`
-	// Its outcome; unset before, in ListCalls, and once `outcome_expired`.
+	// Its outcome; unset before, in ListCalls, and once `outcome_expired`. Arguments that do not
+	// fit the callable, for which Remote has a status, are an error of type `ArgumentsInvalid`.
 	Outcome *RemoteResponse `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// True: the outcome was there and is no longer kept; `state` still tells how the call ended.
 	OutcomeExpired bool `protobuf:"varint,7,opt,name=outcome_expired,json=outcomeExpired,proto3" json:"outcome_expired,omitempty"`

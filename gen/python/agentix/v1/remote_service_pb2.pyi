@@ -299,8 +299,10 @@ Global___RemoteError: _TypeAlias = RemoteError  # noqa: Y015
 
 @_typing.final
 class Call(_message.Message):
-    """Call is one call as the daemon knows it. Finished calls are kept for a while: the record
-    for an hour, the outcome within limits of age, count and bytes.
+    """Call is one call as the daemon knows it. Finished calls are kept for a while: the record for
+    an hour, and as long the outcome if the call was submitted or has a `call_id` of its caller's,
+    within 10 000 outcomes and 1 GiB in all; that of another call for at most five minutes, and
+    not over a restart of the daemon.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -338,7 +340,9 @@ class Call(_message.Message):
 
     @_builtins.property
     def outcome(self) -> Global___RemoteResponse:
-        """Its outcome; unset before, in ListCalls, and once `outcome_expired`."""
+        """Its outcome; unset before, in ListCalls, and once `outcome_expired`. Arguments that do not
+        fit the callable, for which Remote has a status, are an error of type `ArgumentsInvalid`.
+        """
 
     def __init__(
         self,
