@@ -46,6 +46,7 @@ type Config struct {
 	PingInterval, PingTimeout time.Duration
 	LogBuffer                 int  // events kept for neighbours' hosts on /log; 0 = wire.MaxHostEvents
 	TraceBuffer               int  // the same on /trace
+	Keeper                    bool // this program calls keeper.Run first: calls with a worker of their own are kept by it
 	Init                      bool // reap orphans: for a process that is PID 1 or a child subreaper
 	Logger                    *slog.Logger
 	Clock                     clock.Clock

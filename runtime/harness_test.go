@@ -16,11 +16,13 @@ import (
 
 	"github.com/agentixd/agentixd/internal/await"
 	"github.com/agentixd/agentixd/runtime"
+	"github.com/agentixd/agentixd/runtime/keeper"
 	"github.com/agentixd/agentixd/runtime/siotest"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
 func TestMain(m *testing.M) {
+	keeper.Run()
 	goleak.VerifyTestMain(m)
 }
 
@@ -45,6 +47,7 @@ func start(t testing.TB, modules map[string]string, change func(*runtime.Config)
 		}
 	}
 	cfg := runtime.Config{
+		Keeper: true,
 		Socket: filepath.Join(dir, "rpc.sock"), Project: project,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

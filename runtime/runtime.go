@@ -60,7 +60,7 @@ func New(cfg Config) (*Runtime, error) {
 		}
 	}
 	r.workers = workerproc.New(workerproc.Config{
-		Workers: cfg.Workers, StopGrace: cfg.StopGrace, Python: cfg.Python, Project: cfg.Project, ImportRoot: r.importRoot, Bootstrap: worker.Bootstrap,
+		Workers: cfg.Workers, StopGrace: cfg.StopGrace, Keeper: cfg.Keeper, Python: cfg.Python, Project: cfg.Project, ImportRoot: r.importRoot, Bootstrap: worker.Bootstrap,
 		Command: cfg.WorkerCommand, Reaper: r.reaper, Handler: &workerHandler{r}, Logger: cfg.Logger,
 	})
 	r.calls.workers = r.workers

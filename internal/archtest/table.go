@@ -45,11 +45,11 @@ var arrows = []arrow{
 
 	// The runtime never knows the daemon; the wire knows neither end. Pickles are data for
 	// the dispatcher only.
-	{from: "runtime/cmd/agentix-runtime", to: []string{"runtime"}, tests: []string{"runtime/siotest", "runtime/wire"}},
+	{from: "runtime/cmd/agentix-runtime", to: []string{"runtime", "runtime/keeper"}, tests: []string{"runtime/siotest", "runtime/wire"}},
 	{
 		from:  "runtime",
 		to:    []string{"runtime/calltable", "runtime/output", "runtime/reaper", "runtime/stream", "runtime/wire", "runtime/workerproc", "worker"},
-		tests: []string{"runtime/siotest", "runtime/wire/wiretest"},
+		tests: []string{"runtime/keeper", "runtime/siotest", "runtime/wire/wiretest"},
 	},
 	{from: "runtime/calltable", to: []string{"runtime/wire"}},
 	{from: "runtime/output", to: []string{"runtime/wire"}},
@@ -57,7 +57,8 @@ var arrows = []arrow{
 	{from: "runtime/reaper"},
 	{from: "runtime/siotest", to: []string{"internal/await", "runtime/wire"}},
 	{from: "runtime/stream", to: []string{"runtime/wire"}},
-	{from: "runtime/workerproc", to: []string{"runtime/output", "runtime/reaper", "runtime/wire"}, tests: []string{"runtime/wire/wiretest", "worker"}},
+	{from: "runtime/keeper", to: []string{"runtime/reaper"}},
+	{from: "runtime/workerproc", to: []string{"runtime/keeper", "runtime/output", "runtime/reaper", "runtime/wire"}, tests: []string{"runtime/wire/wiretest", "worker"}},
 	{from: "runtime/wire", tests: []string{"runtime/wire/wiretest"}},
 	{from: "runtime/wire/wiretest"},
 	{from: "worker"},

@@ -18,11 +18,12 @@ import (
 
 // Tree names the processes that one of ours started: its descendants, as long as the chain of
 // parents holds, and of those that lost it the ones that carry Marker in their environment or
-// hold one of Pipes. A process that hides from all three is not found; see docs/SECURITY.md.
+// hold one of Pipes. A process that hides from all three is not found.
 type Tree struct {
 	Root   *Process
 	Marker string   // NAME=value
-	Pipes  []uint64 // inode numbers
+	Pipes  []uint64 // inode numbers; the ends that are written to count
+	All    bool     // every process below this one: only for a reaper of orphans
 }
 
 // proc is one process as /proc tells it. A pid with its start time is never used twice.
@@ -63,8 +64,11 @@ func (r *Reaper) KillTree(ctx context.Context, t Tree) error {
 }
 
 // freeze stops every member until no new one is found, and returns those that live, or that
-// nobody has collected yet.
+// nobody has collected yet. The lock keeps it from what Start has forked and not executed: a
+// copy of this process, for which Start waits.
 func (r *Reaper) freeze(t *Tree, members map[procID]bool) []proc {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	const rounds = 100 // one that forks faster than this is killed as far as it is known
 	var living []proc
 	for range rounds {
@@ -108,7 +112,7 @@ func (r *Reaper) find(t *Tree, members map[procID]bool) []proc {
 			continue
 		}
 		_, known := members[p.id()]
-		if !known && p.pid != root && (p.zombie || !t.marks(p.pid)) {
+		if !known && p.pid != root && !t.All && (p.zombie || !t.marks(p.pid)) {
 			continue
 		}
 		for _, q := range append([]proc{p}, below(p.pid, children)...) {
@@ -153,6 +157,10 @@ func (t *Tree) marks(pid int) bool {
 		return false
 	}
 	for _, f := range files {
+		info, err := f.Info()
+		if err != nil || info.Mode().Perm()&0o200 == 0 {
+			continue
+		}
 		target, err := os.Readlink(filepath.Join(dir, "fd", f.Name()))
 		if err != nil {
 			continue

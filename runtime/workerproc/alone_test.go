@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,17 +55,20 @@ func TestCallAloneHasAWorkerOfItsOwn(t *testing.T) {
 }
 
 // TestCallAloneLeavesNothing ends a call that left processes in sessions of their own and orphans
-// without an environment, in each way that a call can end.
+// without an environment and an open file, in each way that a call can end.
 func TestCallAloneLeavesNothing(t *testing.T) {
-	for _, how := range []string{"return", "die", "stay", "kill"} {
+	for _, how := range []string{"return", "die", "stay", "kill", "keeper"} {
 		t.Run(how, func(t *testing.T) {
 			p, rec := pool(t, 1, shortGrace)
 			path := filepath.Join(p.cfg.Project, "litter")
-			what := how
-			if how == "kill" {
+			what, hidden := how, "hidden"
+			if how == "kill" || how == "keeper" {
 				what = "stay"
 			}
-			ask(t, p, true, "c", "litter", path, what)
+			if how == "keeper" { // who kills it has to leave a trace to be found by
+				hidden = ""
+			}
+			ask(t, p, true, "c", "litter", path, what, hidden)
 			pids := litter(t, path)
 			await.True(t, func() bool { return strings.Contains(rec.printed("c"), "a thread\n") }, "the output")
 			switch how {
@@ -78,10 +82,17 @@ func TestCallAloneLeavesNothing(t *testing.T) {
 			case "stay":
 				p.Cancel("c")
 				await.True(t, func() bool { return rec.hasStopped("c") }, "the call to stop")
-			case "kill":
+			case "kill", "keeper":
 				p.mu.Lock()
 				pid := strconv.Itoa(p.flights["c"].worker.proc.Pid)
 				p.mu.Unlock()
+				if how == "kill" { // the worker itself is the keeper's first child
+					b, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+					if err != nil {
+						t.Fatal(err)
+					}
+					pid = strings.Fields(string(b))[0]
+				}
 				kill(t, pid)
 				if d := wait(t, rec, &rec.deaths, 1, "the death"); !slices.Equal(d.Calls, []string{"c"}) || d.Cause != wire.CauseSignal {
 					t.Errorf("got %+v", d)

@@ -130,8 +130,16 @@ func (w *worker) await(d time.Duration) bool {
 	}
 }
 
-// kill ends the worker and its group.
+// kill ends the worker and its group; that of one call with all that it started.
 func (w *worker) kill() {
+	if w.only != "" {
+		w.killTree()
+		return
+	}
+	w.killGroup()
+}
+
+func (w *worker) killGroup() {
 	if err := w.proc.Signal(syscall.SIGKILL, true); err != nil {
 		w.p.cfg.Logger.Error("worker is not killed", "err", err)
 		return
@@ -152,7 +160,7 @@ func (w *worker) killTree() {
 	if err := w.p.cfg.Reaper.KillTree(ctx, tree); err != nil {
 		w.p.cfg.Logger.Error("processes of a worker are left", "worker", w.proc.id, "err", err)
 	}
-	w.kill()
+	w.killGroup()
 }
 
 // treeWait bounds how long the processes of a worker may take to be gone.

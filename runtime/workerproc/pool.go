@@ -42,6 +42,7 @@ type Config struct {
 	Dir         string        // working directory; "" = the runtime's
 	BootTimeout time.Duration // 0 = BootTimeout
 	StopGrace   time.Duration // 0 = StopGrace
+	Keeper      bool          // package keeper is the parent of workers of one call: main calls keeper.Run
 	Reaper      *reaper.Reaper
 	Handler     Handler
 	Logger      *slog.Logger

@@ -29,14 +29,16 @@ def hold(): re.match(r"(a+)+$", "a" * 64 + "b")
 def started(path):
     open(path, "w").write(str(os.getpid()))
     while True: time.sleep(60)
-def litter(path, how):
+def litter(path, how, hidden=""):
     code = "import os, sys, time\nopen(sys.argv[1], 'a').write(str(os.getpid()) + '\\n')\nprint('child', flush=True)\ntime.sleep(1000)"
     argv = [sys.executable, "-S", "-c", code, path]
     for i in range(2):
         subprocess.Popen(argv, start_new_session=True)
         if os.fork() == 0:
             os.setsid()
-            if os.fork() == 0: os.execve(sys.executable, argv, {})
+            if os.fork() == 0:
+                if hidden: os.closerange(0, 64); [os.open("/dev/null", os.O_RDWR) for _ in range(3)]
+                os.execve(sys.executable, argv, {})
             os._exit(0)
     while not os.path.exists(path) or len(open(path).read().split()) < 4: time.sleep(0.005)
     print("from a thread's parent")

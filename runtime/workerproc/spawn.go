@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agentixd/agentixd/runtime/keeper"
 	"github.com/agentixd/agentixd/runtime/output"
 	"github.com/agentixd/agentixd/runtime/reaper"
 )
@@ -49,7 +50,7 @@ func (w *worker) spawn() (*process, error) {
 	theirs, err := p.pipes(w)
 	defer closeAll(theirs) // the child has its own copies
 	if err == nil {
-		err = p.start(w.p, argv, theirs)
+		err = p.start(w, argv, theirs)
 	}
 	if err != nil {
 		for _, pipe := range []*output.Pipe{w.stdout, w.stderr} {
@@ -62,26 +63,34 @@ func (w *worker) spawn() (*process, error) {
 	return p, nil
 }
 
-func (p *process) start(pool *Pool, argv []string, theirs []*os.File) error {
+func (p *process) start(w *worker, argv []string, theirs []*os.File) error {
 	files := make([]uintptr, len(theirs))
 	for i, f := range theirs {
 		files[i] = f.Fd()
 	}
-	cfg := &pool.cfg
+	cfg := &w.p.cfg
 	set := map[string]string{envImportRoot: cfg.ImportRoot}
-	if pool.native() {
+	if w.p.native() {
 		set[envFDs] = "3,4"
 	}
 	if cfg.Project != "" {
 		set[envProject] = cfg.Project
 	}
+	path, env := argv[0], workerEnv(os.Environ(), argv[0], p.id, set)
+	kept := cfg.Keeper && w.only != ""
+	if kept {
+		path, argv, env = keeper.Command(argv, env, len(files), oomScoreAdj)
+	}
 	var err error
-	p.Process, err = cfg.Reaper.Start(argv[0], argv, &syscall.ProcAttr{
-		Dir: cfg.Dir, Env: workerEnv(os.Environ(), argv[0], p.id, set), Files: files,
+	p.Process, err = cfg.Reaper.Start(path, argv, &syscall.ProcAttr{
+		Dir: cfg.Dir, Env: env, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
 		return err
+	}
+	if kept { // it does the rest
+		return nil
 	}
 	// Best effort: a user namespace may forbid it, and the worker may be gone already.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(p.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScoreAdj)), 0)

@@ -17,12 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentixd/agentixd/internal/await"
+	"github.com/agentixd/agentixd/runtime/keeper"
 	"github.com/agentixd/agentixd/runtime/reaper"
 	"github.com/agentixd/agentixd/runtime/wire"
 	pyworker "github.com/agentixd/agentixd/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	keeper.Run()
+	goleak.VerifyTestMain(m)
+}
 
 // recorder is a handler that keeps what it is told.
 type recorder struct {
@@ -96,6 +100,7 @@ func wait[T any](t *testing.T, r *recorder, list *[]T, n int, what string) T {
 func supervise(t *testing.T, cfg Config) (*Pool, *recorder, func()) {
 	t.Helper()
 	rec := &recorder{}
+	cfg.Keeper = true
 	cfg.Handler, cfg.Reaper, cfg.Logger = rec, reaper.New(false), slog.New(slog.NewTextHandler(t.Output(), nil))
 	s := New(cfg)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))

@@ -21,9 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentixd/agentixd/runtime"
+	"github.com/agentixd/agentixd/runtime/keeper"
 )
 
 func main() {
+	keeper.Run()
 	if err := run(os.Args[1:]); err != nil {
 		slog.Error("runtime ended", "err", err)
 		os.Exit(1)
@@ -33,7 +35,7 @@ func main() {
 // run parses, builds and serves until a signal.
 func run(args []string) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	cfg := runtime.Config{Host: "0.0.0.0", Init: true}
+	cfg := runtime.Config{Host: "0.0.0.0", Init: true, Keeper: true}
 	flags := flag.NewFlagSet("agentix-runtime", flag.ContinueOnError)
 	flags.StringVar(&cfg.Socket, "socket", "", "Unix socket to listen on; without it AGENTIX_BIND_HOST and AGENTIX_BIND_PORT say where")
 	flags.StringVar(&cfg.Project, "project", "", "directory that comes first on the worker's import path")

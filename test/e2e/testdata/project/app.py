@@ -178,22 +178,34 @@ def spin() -> None:
         pass
 
 
-def goes_on(name: str) -> None:
-    """Note this process, a child in a session of its own and an orphan without environment; never return."""
-    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
-    child = subprocess.Popen(sleep, start_new_session=True)
-    orphan = subprocess.run(
-        ["sh", "-c", 'setsid env -i "$@" >/dev/null & echo $!', "sh", *sleep], capture_output=False, stdout=subprocess.PIPE, text=True, check=True
-    )
-    (directory(name) / "pids").write_text(f"{os.getpid()} {child.pid} {orphan.stdout.strip()}")
+SLEEP = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)"
+
+
+def goes_on(name: str, hidden: bool = False) -> None:
+    """Start a child in a session of its own and an orphan without environment, note them all; never return.
+
+    A hidden orphan has no open file of ours either.
+    """
+    where = directory(name)
+    subprocess.Popen([sys.executable, "-S", "-c", SLEEP, str(where / "child")], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            if hidden:
+                os.closerange(0, 256)
+                for _ in range(3):
+                    os.open(os.devnull, os.O_RDWR)
+            os.execve(sys.executable, [sys.executable, "-S", "-c", SLEEP, str(where / "orphan")], {})
+        os._exit(0)
+    (where / "self").write_text(str(os.getpid()))
     while True:
         time.sleep(60)
 
 
 def pids(name: str) -> list[int]:
-    """Return the processes that goes_on noted; none before it has."""
-    path = directory(name) / "pids"
-    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+    """Return the processes that goes_on noted so far."""
+    notes = [directory(name) / file for file in ("self", "child", "orphan")]
+    return [int(text) for text in (note.read_text() if note.exists() else "" for note in notes) if text]
 
 
 def alive(numbers: list[int]) -> list[int]:
@@ -213,8 +225,8 @@ def litters(name: str) -> int:
     """Do as goes_on, but return."""
     import threading
 
-    threading.Thread(target=goes_on, args=(name,), daemon=True).start()
-    while not pids(name):
+    threading.Thread(target=goes_on, args=(name, True), daemon=True).start()
+    while len(pids(name)) < 3:
         time.sleep(0.01)
     print("littered")
     return os.getpid()
