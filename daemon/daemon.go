@@ -134,7 +134,7 @@ func (d *Daemon) openServers(ctx context.Context) error {
 	d.closers.add("end contexts", func() error { d.beginStop(); d.cutOff(); return nil })
 	chain := api.NewChain(stopping, stopped, d.logger, authenticator)
 	services := api.Services{Sandboxes: d.manager, Dispatcher: d.dispatcher, Journal: d.journal}
-	if d.servers, err = newServers(ctx, d.cfg, chain, services, authenticator, d.ready, d.logger); err != nil {
+	if d.servers, err = newServers(ctx, d.cfg, chain, services, authenticator, newMetrics(d.manager, d.dispatcher, d.logger), d.ready, d.logger); err != nil {
 		return err
 	}
 	d.closers.add("stop servers", d.servers.stop)

@@ -48,7 +48,7 @@ type servers struct {
 	stopped bool
 }
 
-func newServers(ctx context.Context, cfg Config, chain *api.Chain, services api.Services, authenticator *auth.Authenticator, ready func() error, logger *slog.Logger) (*servers, error) {
+func newServers(ctx context.Context, cfg Config, chain *api.Chain, services api.Services, authenticator *auth.Authenticator, metrics http.Handler, ready func() error, logger *slog.Logger) (*servers, error) {
 	s := &servers{health: health.NewServer(), inside: bufconn.Listen(bufconnBytes), logger: logger}
 	codec, err := api.NewCodec()
 	if err != nil {
@@ -78,6 +78,7 @@ func newServers(ctx context.Context, cfg Config, chain *api.Chain, services api.
 		Local:   func(r *http.Request) bool { return auth.ConnFrom(r.Context()).Peer != nil },
 		Hosts:   cfg.HTTPHosts,
 		Logger:  logger,
+		Metrics: metrics,
 		Ready:   ready,
 	})
 	if err != nil {
@@ -124,7 +125,7 @@ func (s *servers) setServing(serving bool) {
 		state = healthv1.HealthCheckResponse_SERVING
 	}
 	for _, service := range []string{
-		"", agentixv1.SandboxService_ServiceDesc.ServiceName, agentixv1.RemoteService_ServiceDesc.ServiceName,
+		"", agentixv1.SandboxService_ServiceDesc.ServiceName, agentixv1.TemplateService_ServiceDesc.ServiceName, agentixv1.RemoteService_ServiceDesc.ServiceName,
 		agentixv1.EventService_ServiceDesc.ServiceName, agentixv1.ImageService_ServiceDesc.ServiceName,
 	} {
 		s.health.SetServingStatus(service, state)

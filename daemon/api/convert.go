@@ -38,6 +38,9 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 		Env:        s.Env,
 		CreateTime: toTime(s.CreateTime), ExposeRuntime: s.Expose, Workers: int32(s.Workers),
 	}
+	if s.Template != "" {
+		out.Template = templatePrefix + s.Template
+	}
 	if !s.ExpireTime.IsZero() {
 		out.Expiration = &agentixv1.Sandbox_ExpireTime{ExpireTime: toTime(s.ExpireTime)}
 	}

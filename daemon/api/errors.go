@@ -59,10 +59,11 @@ var libraryErrors = map[codes.Code]errs.Reason{
 // resourceTypes are the types in ResourceInfo, by reason; the name is the ErrorInfo
 // metadata under the given key.
 var resourceTypes = map[errs.Reason]struct{ kind, key, prefix string }{
-	errs.SandboxNotFound: {"agentix.dev/Sandbox", "sandbox", sandboxPrefix},
-	errs.ImageNotFound:   {"agentix.dev/Image", "image", ""},
-	errs.CallNotFound:    {"agentix.dev/Call", "call", ""},
-	errs.BundleNotFound:  {"agentix.dev/Bundle", "bundle", bundlePrefix},
+	errs.SandboxNotFound:  {"agentix.dev/Sandbox", "sandbox", sandboxPrefix},
+	errs.ImageNotFound:    {"agentix.dev/Image", "image", ""},
+	errs.TemplateNotFound: {"agentix.dev/Template", "template", templatePrefix},
+	errs.CallNotFound:     {"agentix.dev/Call", "call", ""},
+	errs.BundleNotFound:   {"agentix.dev/Bundle", "bundle", bundlePrefix},
 }
 
 // Status translates any error for clients. The result always has one ErrorInfo; what is

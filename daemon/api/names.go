@@ -16,6 +16,17 @@ var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 var callID = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
+const templatePrefix = "templates/"
+
+// parseTemplate returns the id in the resource name of a template.
+func parseTemplate(field, name string) (string, error) {
+	id, ok := strings.CutPrefix(name, templatePrefix)
+	if !ok || !sandboxID.MatchString(id) {
+		return "", errs.Invalid(field, "must be templates/{id} with an id that matches [a-z0-9]([a-z0-9-]{0,62})")
+	}
+	return id, nil
+}
+
 // sandboxName is the resource name of a sandbox.
 func sandboxName(id string) string { return sandboxPrefix + id }
 

@@ -23,6 +23,7 @@ type Services struct {
 // Register adds the services to a server.
 func (s Services) Register(server grpc.ServiceRegistrar) {
 	agentixv1.RegisterSandboxServiceServer(server, &sandboxService{manager: s.Sandboxes})
+	agentixv1.RegisterTemplateServiceServer(server, &templateService{manager: s.Sandboxes})
 	agentixv1.RegisterRemoteServiceServer(server, &remoteService{dispatcher: s.Dispatcher, manager: s.Sandboxes})
 	agentixv1.RegisterEventServiceServer(server, &eventService{journal: s.Journal})
 	agentixv1.RegisterImageServiceServer(server, &imageService{manager: s.Sandboxes})

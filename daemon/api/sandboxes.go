@@ -18,27 +18,41 @@ type sandboxService struct {
 // CreateSandbox creates a sandbox and waits until it is READY.
 func (s *sandboxService) CreateSandbox(ctx context.Context, r *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error) {
 	want := r.GetSandbox()
-	if r := want.GetRuntime(); r.GetVersion() != "" || r.GetPython() != "" || len(r.GetCapabilities()) > 0 {
-		return nil, errs.Invalid("sandbox.runtime", "only url may be set")
-	}
-	request := sandboxes.CreateRequest{
-		ID: r.GetSandboxId(), RequestID: r.GetRequestId(),
-		Image: want.GetImage(), Project: want.GetProject(),
-		Labels: want.GetLabels(), Env: want.GetEnv(),
-		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(), Workers: int(want.GetWorkers()),
-		Resources: fromResources(want.GetResources()), Network: fromNetwork(want.GetNetwork()), Security: fromSecurity(want.GetSecurity()),
-	}
-	if err := setExpiry(&request, want); err != nil {
+	request, err := fromSandbox(ctx, want)
+	if err != nil {
 		return nil, err
 	}
-	if peer := peerOf(ctx); peer != nil {
-		request.Peer = &sandboxes.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
+	request.ID, request.RequestID = r.GetSandboxId(), r.GetRequestId()
+	if want.GetTemplate() != "" {
+		if request.Template, err = parseTemplate("sandbox.template", want.GetTemplate()); err != nil {
+			return nil, err
+		}
 	}
 	made, err := s.manager.Create(ctx, request)
 	if err != nil {
 		return nil, named(err, "image", want.GetImage())
 	}
 	return toSandbox(made, true), nil
+}
+
+// fromSandbox reads what kind of sandbox is wanted.
+func fromSandbox(ctx context.Context, want *agentixv1.Sandbox) (sandboxes.CreateRequest, error) {
+	if r := want.GetRuntime(); r.GetVersion() != "" || r.GetPython() != "" || len(r.GetCapabilities()) > 0 {
+		return sandboxes.CreateRequest{}, errs.Invalid("sandbox.runtime", "only url may be set")
+	}
+	request := sandboxes.CreateRequest{
+		Image: want.GetImage(), Project: want.GetProject(),
+		Labels: want.GetLabels(), Env: want.GetEnv(),
+		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(), Workers: int(want.GetWorkers()),
+		Resources: fromResources(want.GetResources()), Network: fromNetwork(want.GetNetwork()), Security: fromSecurity(want.GetSecurity()),
+	}
+	if err := setExpiry(&request, want); err != nil {
+		return request, err
+	}
+	if peer := peerOf(ctx); peer != nil {
+		request.Peer = &sandboxes.Peer{UID: peer.UID, GID: peer.GID, PID: peer.PID}
+	}
+	return request, nil
 }
 
 // GetSandbox returns one sandbox.

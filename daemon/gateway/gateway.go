@@ -35,6 +35,8 @@ type Options struct {
 	Hosts []string
 	// Logger gets the causes of faults that the gRPC server did not see.
 	Logger *slog.Logger
+	// Metrics serves GET /metrics to those who are admitted; nil = there are none.
+	Metrics http.Handler
 	// Ready returns nil once the daemon takes calls, else why not.
 	Ready func() error
 }
@@ -68,6 +70,9 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	for _, register := range []func(context.Context, *runtime.ServeMux, grpc.ClientConnInterface) error{
 		func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
 			return agentixv1.RegisterSandboxServiceHandlerClient(ctx, mux, agentixv1.NewSandboxServiceClient(conn))
+		},
+		func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+			return agentixv1.RegisterTemplateServiceHandlerClient(ctx, mux, agentixv1.NewTemplateServiceClient(conn))
 		},
 		func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
 			return agentixv1.RegisterRemoteServiceHandlerClient(ctx, mux, agentixv1.NewRemoteServiceClient(conn))
@@ -109,6 +114,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := checkRequest(r); err != nil {
 		g.fail(w, err)
+		return
+	}
+	if r.URL.Path == "/metrics" && g.Metrics != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		g.Metrics.ServeHTTP(w, r)
 		return
 	}
 	original := r.Body

@@ -26,6 +26,9 @@ func (m *Manager) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := m.adoptTemplates(ctx); err != nil {
+		return err
+	}
 	known := map[string]engineStatus{}
 	for _, st := range list {
 		known[st.ID] = st
@@ -50,6 +53,7 @@ func (m *Manager) adoptOne(ctx context.Context, row store.SandboxRow, st engineS
 	e := newEntry(rec)
 	close(e.created)
 	e.cancelCreate = func(error) {}
+	e.hidden = rec.Pool != ""
 	m.adoptActivity(e, served)
 	m.mu.Lock()
 	m.entries[row.ID] = e

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
@@ -41,26 +40,61 @@ func (m *Manager) Create(ctx context.Context, req CreateRequest) (Sandbox, error
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if e, err := m.join(req, hash); e != nil || err != nil {
+	for {
+		e, err := m.find(base, req, hash)
 		if err != nil {
 			return Sandbox{}, err
 		}
-		return m.awaitCreated(ctx, e)
+		made, err := m.awaitCreated(ctx, e)
+		if errors.Is(err, errTaking) && ctx.Err() == nil { // that one is broken; the next one may be good
+			m.log.Warn("waiting sandbox not taken", "template", req.Template, "err", err)
+			continue
+		}
+		return made, err
+	}
+}
+
+// find returns the entry that a request makes, joins or takes; the caller is counted in.
+func (m *Manager) find(base context.Context, req CreateRequest, hash string) (*entry, error) {
+	if e, err := m.join(req, hash); e != nil || err != nil {
+		return e, err
+	}
+	if req.Template != "" {
+		m.mu.Lock()
+		p := m.pools[req.Template]
+		var err error
+		if p == nil || !p.kept {
+			err = templateNotFound(req.Template)
+		} else {
+			req, err = p.request(req)
+		}
+		m.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	if e, err := m.take(req, hash); e != nil || err != nil {
+		return e, err
 	}
 	dir, err := m.openProject(req.Project, req.Peer)
 	if err != nil {
-		return Sandbox{}, err
+		return nil, err
 	}
 	e, existing, err := m.reserve(base, req, hash, dir)
 	if err != nil || existing {
-		if dir != nil {
-			_ = unix.Close(dir.FD)
-		}
-		if err != nil {
-			return Sandbox{}, err
-		}
+		closeDir(dir)
 	}
-	return m.awaitCreated(ctx, e)
+	return e, err
+}
+
+// take takes a waiting sandbox, or joins the same request.
+func (m *Manager) take(req CreateRequest, hash string) (*entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, err := m.joinLocked(req, hash); e != nil || err != nil || req.Template == "" || m.stopped {
+		return e, err
+	}
+	return m.takeLocked(req, hash), nil
 }
 
 // join finds the sandbox that an earlier request with the same request id makes or made.
@@ -107,43 +141,58 @@ func (m *Manager) reserve(base context.Context, req CreateRequest, hash string, 
 	if queued := m.starts.waiting(); queued >= maxQueuedStarts {
 		return nil, false, errs.OverLimit("queued_starts", maxQueuedStarts, int64(queued)+1).WithRetry(time.Second)
 	}
+	e := m.newCreate(req, id, hash, false)
+	m.launch(base, e, func(ctx context.Context, turn *turn) error { return m.create(ctx, e, dir, turn) })
+	return e, false, nil
+}
+
+// newCreate is the entry of a sandbox to be made, for a client or for its template's pool;
+// m.mu is held.
+func (m *Manager) newCreate(req CreateRequest, id, hash string, pooled bool) *entry {
 	m.seq++
 	engine := m.opts.Provider
 	if req.Provider != "" {
 		engine = m.engine(req.Provider)
 	}
 	now := m.opts.Clock.Now()
-	e := newEntry(record{
+	rec := record{
 		Sandbox: Sandbox{
 			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: engine.Name(), Expose: req.Expose, Workers: req.Workers,
 			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: now,
-			ExpireTime: req.expiry(now), IdleTimeout: req.IdleTimeout,
+			ExpireTime: req.expiry(now), IdleTimeout: req.IdleTimeout, Template: req.Template,
 			Network: req.Network, Security: req.Security,
 		}.clone(),
-		Seq: m.seq, Nonce: newID(), RequestID: req.RequestID, RequestHash: hash,
-	})
-	e.runtimeURL = req.RuntimeURL
-	e.waiters = 1
+		Seq: m.seq, Nonce: newID(), RequestID: req.RequestID, RequestHash: hash, Preload: req.preload,
+	}
+	if pooled {
+		rec.Pool, rec.Sandbox.ExpireTime = req.Template, time.Time{}
+	}
+	e := newEntry(rec)
+	e.hidden, e.runtimeURL, e.waiters = pooled, req.RuntimeURL, 1
 	m.entries[id] = e
 	if req.RequestID != "" {
 		m.byRequest[req.RequestID] = e
 	}
+	return e
+}
+
+// launch runs create in the background, with its turn in the queue; m.mu is held.
+func (m *Manager) launch(base context.Context, e *entry, create func(ctx context.Context, turn *turn) error) {
 	ctx, cancel := context.WithCancelCause(base)
 	e.cancelCreate = cancel
 	e.op.Lock() // nobody else has seen the entry yet
-	turn := m.starts.enter(false)
+	turn, created := m.starts.enter(e.hidden), e.created
 	m.changedLocked(e)
 	m.wg.Go(func() {
 		defer cancel(nil)
 		defer e.op.Unlock()
 		defer turn.end()
-		err := m.create(ctx, e, dir, turn)
+		err := create(ctx, turn)
 		m.mu.Lock()
 		e.createErr = err
 		m.mu.Unlock()
-		close(e.created)
+		close(created)
 	})
-	return e, false, nil
 }
 
 func newEntry(rec record) *entry {
@@ -178,11 +227,7 @@ func (m *Manager) awaitCreated(ctx context.Context, e *entry) (Sandbox, error) {
 // of it is left.
 func (m *Manager) create(ctx context.Context, e *entry, dir *providers.Dir, turn *turn) error {
 	id := e.rec.Sandbox.ID
-	defer func() {
-		if dir != nil {
-			_ = unix.Close(dir.FD)
-		}
-	}()
+	defer closeDir(dir)
 	// Intent first: whatever happens from here on is found again. A cancel in the middle would
 	// leave open whether it was written.
 	if err := m.put(context.WithoutCancel(ctx), e); err != nil {
@@ -217,6 +262,13 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	s := e.rec.Sandbox // only this operation changes it
 	spec := providers.Spec{
 		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Workers: s.Workers, Network: s.Network, Security: s.Security, Token: m.opts.Store.RuntimeToken(s.ID), RuntimeURL: e.runtimeURL,
+	}
+	if len(e.rec.Preload) > 0 {
+		spec.Env = maps.Clone(s.Env)
+		if spec.Env == nil {
+			spec.Env = map[string]string{}
+		}
+		spec.Env["AGENTIX_PRELOAD"] = preloadEnv(e.rec.Preload)
 	}
 	if s.Expose {
 		spec.NeighbourSecret = string(m.secret(e))
@@ -253,13 +305,21 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 		return err
 	}
 	m.mu.Lock()
-	e.rec.Sandbox.State = Ready
+	if !e.hidden {
+		e.rec.Sandbox.State = Ready
+	}
 	e.rec.Active = m.opts.Clock.Now()
 	e.written = e.rec.Active
 	e.rec.Sandbox.Runtime = runtimeOf(health, told)
 	e.rec.Sandbox.Runtime.URL = withoutUser(e.runtimeURL)
 	e.runtimeURL = ""
 	m.mu.Unlock()
+	if e.hidden {
+		if err := m.keep(e, handle); err != nil {
+			return err
+		}
+		return context.Cause(ctx)
+	}
 	if err := m.put(ctx, e); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ func (m *Manager) Delete(ctx context.Context, id string, allowMissing bool) erro
 	}
 	m.mu.Lock()
 	e, ok := m.entries[id]
+	ok = ok && !e.hidden
 	m.mu.Unlock()
 	if !ok {
 		if allowMissing {

@@ -144,7 +144,10 @@ func (m *Manager) startFail(e *entry, exit providers.Exit) {
 		m.mu.Lock()
 		state := e.rec.Sandbox.State
 		m.mu.Unlock()
-		if state == Ready || state == Paused {
+		switch {
+		case e.hidden: // nobody has to know of it
+			m.leavePool(e)
+		case state == Ready || state == Paused:
 			m.fail(e, exit)
 		}
 	})

@@ -111,7 +111,7 @@ func (m *Manager) expireDue() time.Duration {
 // accepted later finds the sandbox being deleted.
 func (m *Manager) dueLocked(e *entry) (at time.Time, reason Reason, moved bool) {
 	s := &e.rec.Sandbox
-	if e.delete != nil || s.State != Ready && s.State != Paused && s.State != Failed {
+	if e.delete != nil || e.hidden || s.State != Ready && s.State != Paused && s.State != Failed {
 		return time.Time{}, NoReason, false
 	}
 	at, reason = s.ExpireTime, Expired

@@ -51,6 +51,7 @@ var texts = map[string]func(s *Sandbox) string{
 	"image":    func(s *Sandbox) string { return s.Image },
 	"project":  func(s *Sandbox) string { return s.Project },
 	"provider": func(s *Sandbox) string { return s.Provider },
+	"template": func(s *Sandbox) string { return s.Template },
 }
 
 // times are the fields that compare as times.
@@ -184,7 +185,7 @@ func (p *filterParser) comparison() (test, error) {
 	at, isTime := times[field]
 	key, isLabel := strings.CutPrefix(field, "labels.")
 	if !isText && !isTime && !isLabel && field != "labels" {
-		return nil, errs.Invalid("filter", "%.80q is no field to filter by; there are name, state, reason, image, project, provider, labels.KEY, create_time and expire_time", field)
+		return nil, errs.Invalid("filter", "%.80q is no field to filter by; there are name, state, reason, image, project, provider, template, labels.KEY, create_time and expire_time", field)
 	}
 	p.take(field)
 	operator := p.peek()
@@ -278,6 +279,8 @@ func knownValue(field, value string) (string, error) {
 	switch {
 	case field == "name":
 		return strings.TrimPrefix(value, "sandboxes/"), nil
+	case field == "template":
+		return strings.TrimPrefix(value, "templates/"), nil
 	case field == "state" && !slices.Contains(states, State(value)):
 		return "", errs.Invalid("filter", "state %.40q is none of %s", value, joined(states))
 	case field == "reason" && value != "" && !slices.Contains(reasons, Reason(value)):

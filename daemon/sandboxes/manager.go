@@ -40,6 +40,9 @@ const (
 // Store keeps sandbox records; *store.Store.
 type Store interface {
 	PutSandbox(ctx context.Context, id string, record []byte) error
+	PutTemplate(ctx context.Context, id string, record []byte) error
+	DeleteTemplate(ctx context.Context, id string) error
+	Templates(ctx context.Context) (map[string][]byte, error)
 	LastCalls(ctx context.Context) (map[string]time.Time, error)
 	DeleteSandbox(ctx context.Context, id string) error
 	Sandboxes(ctx context.Context) ([]store.SandboxRow, error)
@@ -99,6 +102,7 @@ type Manager struct {
 	entries   map[string]*entry
 	byRequest map[string]*entry
 	observers map[*observer]bool
+	pools     map[string]*pool
 	seq       uint64
 	stopped   bool
 	wg        sync.WaitGroup // operations under way
@@ -178,6 +182,7 @@ func New(opts Options) *Manager {
 		entries:   map[string]*entry{},
 		byRequest: map[string]*entry{},
 		observers: map[*observer]bool{},
+		pools:     map[string]*pool{},
 	}
 }
 
@@ -204,6 +209,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.adopt(base); err != nil {
 		return fmt.Errorf("take over sandboxes: %w", err)
 	}
+	m.adoptPools()
 	close(m.ready)
 	m.wg.Go(func() { m.expire(base) })        // ends with base
 	m.wg.Go(func() { m.watchPressure(base) }) // ends with base
@@ -241,7 +247,7 @@ func (m *Manager) Get(ctx context.Context, id string) (Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.entries[id]
-	if !ok {
+	if !ok || e.hidden {
 		return Sandbox{}, notFound(id)
 	}
 	return m.shown(e), nil
@@ -310,7 +316,7 @@ func (m *Manager) Link(id string) (*link.Link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.entries[id]
-	if !ok {
+	if !ok || e.hidden {
 		return nil, notFound(id)
 	}
 	s := e.rec.Sandbox

@@ -173,6 +173,15 @@ func (r *rig) run() {
 
 func (r *rig) deleteAll() {
 	ctx := context.WithoutCancel(r.t.Context())
+	templates, err := r.Templates(ctx)
+	if err != nil {
+		r.t.Errorf("templates: %v", err)
+	}
+	for _, t := range templates {
+		if err := r.DeleteTemplate(ctx, t.ID, false); err != nil {
+			r.t.Errorf("delete template %s: %v", t.ID, err)
+		}
+	}
 	page, _, err := r.List(ctx, nil, 1000, "")
 	if err != nil {
 		r.t.Errorf("list: %v", err)

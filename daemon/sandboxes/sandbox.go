@@ -64,7 +64,8 @@ type Sandbox struct {
 	// without a call; 0 = for ever.
 	ExpireTime  time.Time     `json:"expire_time,omitzero"`
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
-	Runtime     *Runtime      `json:"runtime,omitempty"` // nil until READY
+	Runtime     *Runtime      `json:"runtime,omitempty"`  // nil until READY
+	Template    string        `json:"template,omitempty"` // it was taken or started from
 }
 
 // Runtime is what a sandbox's runtime told about itself; its texts are bounded, not trusted.
@@ -130,6 +131,9 @@ type CreateRequest struct {
 	ExpireTime  time.Time     `json:",omitzero"`
 	TTL         time.Duration `json:",omitempty"`
 	IdleTimeout time.Duration `json:",omitempty"` // 0 = never
+	// Template is what to take the sandbox from: most of the other fields are then its.
+	Template string `json:",omitempty"`
+	preload  []string
 }
 
 // Peer is who sits at the other end of the Unix socket.
@@ -158,6 +162,9 @@ type record struct {
 	RequestHash string  `json:"request_hash,omitempty"`
 	Nonce       string  `json:"nonce,omitempty"` // another for each sandbox, also of one id
 	Port        int     `json:"port,omitempty"`  // of an exposed runtime
+	// Pool is the template whose pool it waits in; empty = it is a client's.
+	Pool    string   `json:"pool,omitempty"`
+	Preload []string `json:"preload,omitempty"` // modules
 	// Active is when the last call ended, as far as it was written; see keepActive.
 	Active   time.Time `json:"active,omitzero"`
 	PausedAt time.Time `json:"paused_at,omitzero"` // since when it is PAUSED

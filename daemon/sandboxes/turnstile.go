@@ -14,6 +14,7 @@ const maxQueuedStarts = 10000
 type turnstile struct {
 	mu     sync.Mutex
 	free   int
+	spare  int // of the places, those that the background may take now: never more than half
 	queue  []*turn
 	behind []*turn // in the background
 }
@@ -24,9 +25,11 @@ type turn struct {
 	begun  chan struct{} // closed once it may go on
 	passed bool          // guarded by of.mu, as the next
 	over   bool
+
+	background bool
 }
 
-func newTurnstile(n int) *turnstile { return &turnstile{free: n} }
+func newTurnstile(n int) *turnstile { return &turnstile{free: n, spare: max(1, n/2)} }
 
 // waiting is how many wait, those in the background not counted.
 func (t *turnstile) waiting() int {
@@ -39,7 +42,7 @@ func (t *turnstile) waiting() int {
 func (t *turnstile) enter(background bool) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &turn{of: t, begun: make(chan struct{})}
+	p := &turn{of: t, begun: make(chan struct{}), background: background}
 	if background {
 		t.behind = append(t.behind, p)
 	} else {
@@ -55,9 +58,10 @@ func (t *turnstile) move() {
 		from := &t.queue
 		if len(*from) == 0 {
 			from = &t.behind
-		}
-		if len(*from) == 0 {
-			return
+			if len(*from) == 0 || t.spare == 0 {
+				return
+			}
+			t.spare--
 		}
 		p := (*from)[0]
 		*from = (*from)[1:]
@@ -92,5 +96,8 @@ func (p *turn) end() {
 		return
 	}
 	t.free++
+	if p.background {
+		t.spare++
+	}
 	t.move()
 }

@@ -115,6 +115,7 @@ func (m *Manager) hold(ctx context.Context, id string) (*entry, error) {
 	}
 	m.mu.Lock()
 	e, ok := m.entries[id]
+	ok = ok && !e.hidden
 	m.mu.Unlock()
 	if !ok {
 		return nil, notFound(id)

@@ -22,7 +22,7 @@ import (
 
 // schemaVersion is kept in PRAGMA user_version. A higher one is refused before anything is
 // written; a lower one is brought up by the steps of migrations.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // applicationID marks the file as ours ("agtx"), so that a foreign SQLite file is refused.
 const applicationID = 0x61677478
@@ -60,6 +60,8 @@ CREATE TABLE call (
 	accepted INTEGER NOT NULL, deadline INTEGER NOT NULL, encoding TEXT NOT NULL, submitted INTEGER NOT NULL, sum INTEGER NOT NULL,
 	state INTEGER NOT NULL, finished INTEGER, error_type TEXT, end_sum INTEGER,
 	kept INTEGER NOT NULL DEFAULT 0, size INTEGER NOT NULL DEFAULT 0, outcome_sum INTEGER, head BLOB, value BLOB);
+`, `
+CREATE TABLE template (id TEXT PRIMARY KEY, record BLOB NOT NULL, sum INTEGER NOT NULL);
 `}
 
 // goSteps are what a migration does besides its SQL, by the version that it leads to.

@@ -99,6 +99,7 @@ var outside = []owner{
 	{module: "github.com/coder/websocket", by: []string{"daemon/link", "runtime/siotest"}},
 	{module: "github.com/zishang520/socket.io", by: []string{"runtime"}},
 	{module: "github.com/containerd/containerd", by: []string{"internal/census", "internal/containerdtest", "providers/containerd"}},
+	{module: "github.com/prometheus/client_golang", by: []string{"daemon"}},
 	{module: "github.com/spf13/cobra", by: []string{"daemon/cmd/agentix"}},
 	{module: "github.com/vmihailenco/msgpack", by: []string{"daemon/dispatch", "daemon/events", "daemon/link", "runtime", "runtime/stream", "runtime/wire", "runtime/workerproc"}},
 }

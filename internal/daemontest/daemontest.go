@@ -37,6 +37,7 @@ type Env struct {
 	Conn      *grpc.ClientConn // over the Unix socket
 	TCP       *grpc.ClientConn // over loopback, with the token
 	Sandboxes agentixv1.SandboxServiceClient
+	Templates agentixv1.TemplateServiceClient
 	Remote    agentixv1.RemoteServiceClient
 	Events    agentixv1.EventServiceClient
 	Images    agentixv1.ImageServiceClient
@@ -117,6 +118,7 @@ func (e *Env) Boot(t testing.TB) {
 	e.Conn = e.dial(t, "unix://"+d.SocketPath())
 	e.TCP = e.dial(t, d.HTTPAddr(), grpc.WithPerRPCCredentials(bearer(e.Token)))
 	e.Sandboxes = agentixv1.NewSandboxServiceClient(e.Conn)
+	e.Templates = agentixv1.NewTemplateServiceClient(e.Conn)
 	e.Remote = agentixv1.NewRemoteServiceClient(e.Conn)
 	e.Events = agentixv1.NewEventServiceClient(e.Conn)
 	e.Images = agentixv1.NewImageServiceClient(e.Conn)
@@ -163,6 +165,15 @@ func (e *Env) deleteAll(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, errors.New("deleting the test's sandboxes took too long"))
 	defer cancel()
+	templates, err := e.Templates.ListTemplates(ctx, &agentixv1.ListTemplatesRequest{})
+	if err != nil {
+		t.Errorf("list templates: %v", err)
+	}
+	for _, template := range templates.GetTemplates() {
+		if _, err := e.Templates.DeleteTemplate(ctx, &agentixv1.DeleteTemplateRequest{Name: template.GetName()}); err != nil {
+			t.Errorf("delete %s: %v", template.GetName(), err)
+		}
+	}
 	list, err := e.Sandboxes.ListSandboxes(ctx, &agentixv1.ListSandboxesRequest{PageSize: 1000})
 	if err != nil {
 		t.Errorf("list sandboxes: %v", err)

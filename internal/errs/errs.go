@@ -61,6 +61,8 @@ const (
 	RegistryUnavailable Reason = "REGISTRY_UNAVAILABLE"
 	BundleNotFound      Reason = "BUNDLE_NOT_FOUND"
 	BundleInUse         Reason = "BUNDLE_IN_USE"
+	TemplateNotFound    Reason = "TEMPLATE_NOT_FOUND"
+	TemplateExists      Reason = "TEMPLATE_EXISTS"
 )
 
 // Violation names one field that is wrong, and what would be right.

@@ -19,6 +19,7 @@ const defaultAddress = "unix:///var/lib/agentix/agentixd.sock"
 type client struct {
 	conn      *grpc.ClientConn
 	sandboxes agentixv1.SandboxServiceClient
+	templates agentixv1.TemplateServiceClient
 	remote    agentixv1.RemoteServiceClient
 	events    agentixv1.EventServiceClient
 	images    agentixv1.ImageServiceClient
@@ -53,6 +54,7 @@ func (a *app) connect() (*client, error) {
 	return &client{
 		conn:      conn,
 		sandboxes: agentixv1.NewSandboxServiceClient(conn),
+		templates: agentixv1.NewTemplateServiceClient(conn),
 		remote:    agentixv1.NewRemoteServiceClient(conn),
 		events:    agentixv1.NewEventServiceClient(conn),
 		images:    agentixv1.NewImageServiceClient(conn),

@@ -28,16 +28,18 @@ type daemon struct {
 	agentixv1.UnimplementedEventServiceServer
 	agentixv1.UnimplementedImageServiceServer
 
-	remote func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
-	submit func(context.Context, *agentixv1.SubmitCallRequest) (*agentixv1.Call, error)
-	get    func(context.Context, *agentixv1.GetCallRequest) (*agentixv1.Call, error)
-	wait   func(context.Context, *agentixv1.WaitCallRequest) (*agentixv1.Call, error)
-	cancel func(context.Context, *agentixv1.CancelCallRequest) (*agentixv1.Call, error)
-	calls  func(context.Context, *agentixv1.ListCallsRequest) (*agentixv1.ListCallsResponse, error)
-	create func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
-	list   func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
-	change func(context.Context, *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error)
-	prune  func(context.Context, *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error)
+	remote    func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
+	submit    func(context.Context, *agentixv1.SubmitCallRequest) (*agentixv1.Call, error)
+	get       func(context.Context, *agentixv1.GetCallRequest) (*agentixv1.Call, error)
+	wait      func(context.Context, *agentixv1.WaitCallRequest) (*agentixv1.Call, error)
+	cancel    func(context.Context, *agentixv1.CancelCallRequest) (*agentixv1.Call, error)
+	calls     func(context.Context, *agentixv1.ListCallsRequest) (*agentixv1.ListCallsResponse, error)
+	create    func(context.Context, *agentixv1.CreateSandboxRequest) (*agentixv1.Sandbox, error)
+	list      func(context.Context, *agentixv1.ListSandboxesRequest) (*agentixv1.ListSandboxesResponse, error)
+	change    func(context.Context, *agentixv1.UpdateSandboxRequest) (*agentixv1.Sandbox, error)
+	prune     func(context.Context, *agentixv1.DeleteMatchingSandboxesRequest) (*agentixv1.DeleteMatchingSandboxesResponse, error)
+	templates agentixv1.TemplateServiceServer // nil = none
+
 	pause  func(context.Context, *agentixv1.PauseSandboxRequest) (*agentixv1.Sandbox, error)
 	resume func(context.Context, *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error)
 	watch  func(*agentixv1.WatchSandboxesRequest, grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error
@@ -130,6 +132,9 @@ func serve(t *testing.T, d *daemon) string {
 	}
 	server := grpc.NewServer()
 	agentixv1.RegisterSandboxServiceServer(server, d)
+	if d.templates != nil {
+		agentixv1.RegisterTemplateServiceServer(server, d.templates)
+	}
 	agentixv1.RegisterRemoteServiceServer(server, d)
 	agentixv1.RegisterEventServiceServer(server, d)
 	agentixv1.RegisterImageServiceServer(server, d)

@@ -10,6 +10,7 @@ import (
 
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newSandbox(a *app) *cobra.Command {
@@ -33,6 +34,7 @@ type createFlags struct {
 	workers                               int32
 	provider, runtimeURL                  string
 	expose                                bool
+	template                              string
 	expiryFlags
 	isolationFlags
 }
@@ -70,6 +72,16 @@ func newSandboxCreate(a *app) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.id, "id", "", "id of the sandbox (default: a random one)")
+	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
+	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
+	f.addSandbox(flags)
+	flags.StringVar(&f.template, "template", "", "take a sandbox that waits in this template's pool, or start one from it")
+	flags.StringVar(&f.requestID, "request-id", "", "the same id again returns the sandbox made by the first request")
+	return command
+}
+
+// addSandbox adds what says how a sandbox is to be.
+func (f *createFlags) addSandbox(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", "", "name of an imported image")
 	flags.StringVar(&f.project, "project", "", "host directory, mounted read-only and first on the Python path")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the user's code; repeatable")
@@ -80,11 +92,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 	flags.Int32Var(&f.workers, "workers", 0, "worker processes that run calls side by side, at most 64 (default 1)")
 	f.isolationFlags.add(flags)
 	flags.StringVar(&f.provider, "provider", "", "what runs it (default: the daemon's); external joins the runtime at --runtime-url")
-	flags.StringVar(&f.runtimeURL, "runtime-url", "", "runtime to join: http(s)://[user:password@]host:port or unix:///path; implies --provider external")
-	flags.BoolVar(&f.expose, "expose-runtime", false, "let clients of the public protocol reach the runtime at the URL that is printed")
 	f.expiryFlags.add(flags)
-	flags.StringVar(&f.requestID, "request-id", "", "the same id again returns the sandbox made by the first request")
-	return command
 }
 
 func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
@@ -115,6 +123,9 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 		return nil, err
 	}
 	sandbox.Provider, sandbox.ExposeRuntime, sandbox.Workers = f.provider, f.expose, f.workers
+	if f.template != "" {
+		sandbox.Template = templateName(f.template)
+	}
 	if err := f.set(sandbox); err != nil {
 		return nil, err
 	}

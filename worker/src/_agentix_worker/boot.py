@@ -8,6 +8,7 @@ from typing import Optional
 
 FDS = "AGENTIX_WORKER_FDS"
 PROJECT = "AGENTIX_WORKER_PROJECT"
+PRELOAD = "AGENTIX_PRELOAD"  # modules to import before the worker is ready, by commas
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
         writer = FrameWriter(fds[1])
         worker = Worker(fds[0], writer, native=bool(native))
         add_project(project)
+        worker.open(filter(None, os.environ.pop(PRELOAD, "").split(",")))
     except BaseException as e:
         _boot_error(fds[1], e)
         raise

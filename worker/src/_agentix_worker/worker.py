@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Union
+from typing import Any, Callable, Iterable, Union
 
 from _agentix_worker import ambient, codec
 from _agentix_worker.calls import Invoker
@@ -35,6 +36,7 @@ class Worker:
         self._writer = writer
         self._decoder = FrameDecoder()
         self._stopping = False
+        self._open = False
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._native = native
@@ -51,14 +53,22 @@ class Worker:
             "sio_inbound": self._inbound,
         }
 
-    def run(self) -> int:
-        """Serve until shutdown or the end of the pipe; return the exit status."""
+    def open(self, preload: Iterable[str] = ()) -> None:
+        """Take over output and records, then import modules ahead of the first call."""
+        self._open = True
         # A Ctrl-C on the runtime's terminal is the runtime's affair; children get the default.
         signal.signal(signal.SIGINT, lambda *_: None)
         os.set_blocking(self._read_fd, False)
         self._outlet.install()
         ambient.sink = _Sink(self._outlet, self._plugins)
         os.register_at_fork(after_in_child=self._after_fork)
+        for module in preload:
+            importlib.import_module(module)
+
+    def run(self) -> int:
+        """Serve until shutdown or the end of the pipe; return the exit status."""
+        if not self._open:
+            self.open()
         self._loop.add_reader(self._read_fd, self._readable)
         self._writer.send(self._outlet.ready())
         while not self._stopping:

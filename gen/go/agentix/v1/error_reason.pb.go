@@ -87,6 +87,10 @@ const (
 	ErrorReason_ERROR_REASON_BUNDLE_NOT_FOUND ErrorReason = 27
 	// FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one.
 	ErrorReason_ERROR_REASON_BUNDLE_IN_USE ErrorReason = 28
+	// NOT_FOUND: no such template.
+	ErrorReason_ERROR_REASON_TEMPLATE_NOT_FOUND ErrorReason = 31
+	// ALREADY_EXISTS: the template id is taken.
+	ErrorReason_ERROR_REASON_TEMPLATE_EXISTS ErrorReason = 32
 )
 
 // Enum value maps for ErrorReason.
@@ -121,6 +125,8 @@ var (
 		26: "ERROR_REASON_REGISTRY_UNAVAILABLE",
 		27: "ERROR_REASON_BUNDLE_NOT_FOUND",
 		28: "ERROR_REASON_BUNDLE_IN_USE",
+		31: "ERROR_REASON_TEMPLATE_NOT_FOUND",
+		32: "ERROR_REASON_TEMPLATE_EXISTS",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -152,6 +158,8 @@ var (
 		"ERROR_REASON_REGISTRY_UNAVAILABLE": 26,
 		"ERROR_REASON_BUNDLE_NOT_FOUND":     27,
 		"ERROR_REASON_BUNDLE_IN_USE":        28,
+		"ERROR_REASON_TEMPLATE_NOT_FOUND":   31,
+		"ERROR_REASON_TEMPLATE_EXISTS":      32,
 	}
 )
 
@@ -187,7 +195,7 @@ var File_agentix_v1_error_reason_proto protoreflect.FileDescriptor
 const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
 	"\x1dagentix/v1/error_reason.proto\x12\n" +
-	"agentix.v1*\xd0\a\n" +
+	"agentix.v1*\x97\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -218,7 +226,9 @@ const file_agentix_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_REGISTRY_REFUSED\x10\x19\x12%\n" +
 	"!ERROR_REASON_REGISTRY_UNAVAILABLE\x10\x1a\x12!\n" +
 	"\x1dERROR_REASON_BUNDLE_NOT_FOUND\x10\x1b\x12\x1e\n" +
-	"\x1aERROR_REASON_BUNDLE_IN_USE\x10\x1cB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\x1aERROR_REASON_BUNDLE_IN_USE\x10\x1c\x12#\n" +
+	"\x1fERROR_REASON_TEMPLATE_NOT_FOUND\x10\x1f\x12 \n" +
+	"\x1cERROR_REASON_TEMPLATE_EXISTS\x10 B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_error_reason_proto_rawDescOnce sync.Once

@@ -347,6 +347,10 @@ type Sandbox struct {
 	// while it is paused. It is kept over restarts of the daemon, but nothing idles out within
 	// the first minute of one.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// `templates/{id}`: take a sandbox that was started ahead from it, or start one if none is
+	// ready. Besides it only `labels`, `expire_time` or `ttl`, and `idle_timeout` may be set; they
+	// come over those of the template. With a `sandbox_id` of one's own it is always started.
+	Template string `protobuf:"bytes,21,opt,name=template,proto3" json:"template,omitempty"`
 	// What it reaches of the network; default: nothing.
 	Network *Network `protobuf:"bytes,16,opt,name=network,proto3" json:"network,omitempty"`
 	// How it is kept apart besides that which holds for all sandboxes.
@@ -513,6 +517,13 @@ func (x *Sandbox) GetIdleTimeout() *durationpb.Duration {
 		return x.IdleTimeout
 	}
 	return nil
+}
+
+func (x *Sandbox) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
 }
 
 func (x *Sandbox) GetNetwork() *Network {
@@ -1612,7 +1623,7 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\a\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\a\n" +
 	"\aSandbox\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
@@ -1633,7 +1644,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\vexpire_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
 	"expireTime\x123\n" +
 	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\x04\xe2A\x01\x04H\x00R\x03ttl\x12<\n" +
-	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12-\n" +
+	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
+	"\btemplate\x18\x15 \x01(\tR\btemplate\x12-\n" +
 	"\anetwork\x18\x10 \x01(\v2\x13.agentix.v1.NetworkR\anetwork\x120\n" +
 	"\bsecurity\x18\x11 \x01(\v2\x14.agentix.v1.SecurityR\bsecurity\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +

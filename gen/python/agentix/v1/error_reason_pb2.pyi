@@ -84,6 +84,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such bundle."""
     ERROR_REASON_BUNDLE_IN_USE: _ErrorReason.ValueType  # 28
     """FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
+    ERROR_REASON_TEMPLATE_NOT_FOUND: _ErrorReason.ValueType  # 31
+    """NOT_FOUND: no such template."""
+    ERROR_REASON_TEMPLATE_EXISTS: _ErrorReason.ValueType  # 32
+    """ALREADY_EXISTS: the template id is taken."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of `reason` values in the one
@@ -153,4 +157,8 @@ ERROR_REASON_BUNDLE_NOT_FOUND: ErrorReason.ValueType  # 27
 """NOT_FOUND: no such bundle."""
 ERROR_REASON_BUNDLE_IN_USE: ErrorReason.ValueType  # 28
 """FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
+ERROR_REASON_TEMPLATE_NOT_FOUND: ErrorReason.ValueType  # 31
+"""NOT_FOUND: no such template."""
+ERROR_REASON_TEMPLATE_EXISTS: ErrorReason.ValueType  # 32
+"""ALREADY_EXISTS: the template id is taken."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

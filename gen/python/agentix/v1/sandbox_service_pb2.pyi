@@ -237,6 +237,7 @@ class Sandbox(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     SECURITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -267,6 +268,11 @@ class Sandbox(_message.Message):
     """Workers: Python processes that run calls side by side, at most 64; 0 = 1. A call goes to
     the worker with the fewest calls. Each has its own memory: what a module keeps in its
     variables is seen by the calls of one worker only.
+    """
+    template: _builtins.str
+    """`templates/{id}`: take a sandbox that was started ahead from it, or start one if none is
+    ready. Besides it only `labels`, `expire_time` or `ttl`, and `idle_timeout` may be set; they
+    come over those of the template. With a `sandbox_id` of one's own it is always started.
     """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -340,12 +346,13 @@ class Sandbox(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        template: _builtins.str = ...,
         network: Global___Network | None = ...,
         security: Global___Security | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expiration", b"expiration", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "network", b"network", "resources", b"resources", "runtime", b"runtime", "security", b"security", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "network", b"network", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "security", b"security", "state", b"state", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "network", b"network", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "security", b"security", "state", b"state", "template", b"template", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_expiration: _TypeAlias = _typing.Literal["expire_time", "ttl"]  # noqa: Y015
     _WhichOneofArgType_expiration: _TypeAlias = _typing.Literal["expiration", b"expiration"]  # noqa: Y015
