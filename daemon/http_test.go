@@ -242,6 +242,28 @@ func TestOpenAPI(t *testing.T) {
 	if got := string(document.Paths["/v1/sandboxes/{sandbox}/events"]["get"]); !strings.Contains(got, "application/x-ndjson") || !strings.Contains(got, "v1Event\"") {
 		t.Errorf("events are described as %s", got)
 	}
+	if got := string(document.Paths["/v1/sandboxes/{sandbox}:remote"]["post"]); !strings.Contains(got, `"202"`) || !strings.Contains(got, `"Prefer"`) {
+		t.Errorf("Remote is described as %s", got)
+	}
+	var submit struct {
+		Parameters []struct {
+			Schema struct {
+				Properties map[string]map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal(document.Paths["/v1/sandboxes/{sandbox}/calls"]["post"], &submit); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{"args": "array", "kwargs": "object"} {
+		found := false
+		for _, p := range submit.Parameters {
+			found = found || p.Schema.Properties[field]["type"] == want
+		}
+		if !found {
+			t.Errorf("%s of SubmitCall is not described as %s", field, want)
+		}
+	}
 	found := 0
 	for name, want := range map[string]string{
 		"RemoteServiceRemoteBody.args": "array", "RemoteServiceRemoteBody.kwargs": "object", "v1RemoteResponse.value": "",

@@ -62,7 +62,7 @@ func TestP3_SubmittedCallIsNeverAnOrphan(t *testing.T) {
 		if _, cancels, _ := l.seen(); len(cancels) != 0 {
 			t.Errorf("cancelled %v after 29 s", cancels)
 		}
-		r.clock.Advance(2 * time.Second)
+		r.clock.Advance(time.Second)
 		await.True(t, func() bool { _, cancels, _ := l.seen(); return len(cancels) > 0 }, "the cancel")
 		if _, cancels, _ := l.seen(); !slices.Equal(cancels, []string{"named"}) {
 			t.Errorf("cancelled %v", cancels)

@@ -75,7 +75,8 @@ class RemoteCall(Generic[T]):
         """Wait for the call and return its result.
 
         Raises what `Sandbox.remote` raises, and RemoteCallError of type `ResultUnavailable`
-        if the outcome is no longer kept. Cancelling this coroutine leaves the call alone.
+        if the outcome is no longer kept. Cancelling this coroutine leaves the call alone, and
+        so does RuntimeUnreachable: once the daemon is there again, so is the call.
         """
         call = await self._ask(self._stub.WaitCall, messages.WaitCallRequest(name=self.name))
         kind = call.outcome.WhichOneof("outcome")
