@@ -24,10 +24,12 @@ type peer struct {
 	knows  map[string]bool // daemon: capabilities that it announced
 	logger *slog.Logger
 
-	poked chan struct{} // capacity 1
-	gone  chan struct{}
-	leave sync.Once
-	cut   chan struct{} // closed to have run close the connection
+	poked  chan struct{} // capacity 1
+	urgent chan struct{} // capacity 1: something waits that is no record
+	sent   time.Time     // of run alone: the last small batch of records
+	gone   chan struct{}
+	leave  sync.Once
+	cut    chan struct{} // closed to have run close the connection
 
 	cutOnce sync.Once
 	backlog backlog // of run alone
@@ -76,6 +78,10 @@ func (p *peer) poke() {
 
 // queue adds an event behind all stream events until now; hub.mu is held.
 func (p *peer) queue(namespace, event string, payload []byte) {
+	select {
+	case p.urgent <- struct{}{}:
+	default:
+	}
 	if p.daemon && namespace == wire.NamespaceRPC {
 		p.seq.Queue(p.hub.buffer, event, payload)
 	} else {
@@ -121,6 +127,33 @@ func (p *peer) run() {
 		if err := p.send(m); err != nil {
 			p.logger.Warn("event is not sent", "event", m.event, "err", err)
 		}
+		if batch, ok := m.encode.(wire.Batch); ok {
+			p.pace(len(batch.Records))
+		}
+	}
+}
+
+// Batches of a few records that follow each other closely would cost the daemon a commit
+// each. They wait a little for more, unless an outcome or another event waits for them.
+const (
+	paceRecords = 256
+	paceClose   = 5 * time.Millisecond
+	pacePause   = time.Millisecond
+)
+
+func (p *peer) pace(records int) {
+	now := time.Now()
+	since := now.Sub(p.sent)
+	p.sent = now
+	if records >= paceRecords || since > paceClose {
+		return
+	}
+	timer := time.NewTimer(pacePause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.urgent:
+	case <-p.gone:
 	}
 }
 

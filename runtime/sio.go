@@ -174,7 +174,7 @@ func (s *sioServer) peer(sock *socket.Socket) *peer {
 	p := &peer{
 		knows: map[string]bool{},
 		id:    s.nextID, hub: s.r.hub, conn: conn, daemon: s.r.callerOn(sock) == ourDaemon, epoch: int64(epoch), logger: s.r.cfg.Logger, trim: &s.r.trim,
-		poked: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
+		poked: make(chan struct{}, 1), urgent: make(chan struct{}, 1), gone: make(chan struct{}), cut: make(chan struct{}),
 		sockets: map[string]*socket.Socket{}, readers: map[string]*stream.Reader{}, watched: map[string]bool{},
 	}
 	if list, ok := sock.Handshake().Auth["capabilities"].([]any); ok && p.daemon {

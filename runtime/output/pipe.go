@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,7 @@ func (p *Pipe) Run() error {
 	if err != nil {
 		return fmt.Errorf("read output: %w", err)
 	}
+	var pace pace
 	for {
 		var n int
 		var readErr error
@@ -82,6 +84,9 @@ func (p *Pipe) Run() error {
 			p.parser.flush(p.emit)
 			p.mu.Unlock()
 			return nil
+		}
+		if pause := pace.after(n, time.Now()); pause > 0 {
+			<-time.After(pause)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 """Functions that write in odd ways."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -37,3 +38,18 @@ def raw_flood(total: int) -> int:
     while left > 0:
         left -= os.write(1, chunk[:left])
     return total
+
+
+def records(number: int) -> int:
+    """Logs numbered records."""
+    log = logging.getLogger("bench")
+    for n in range(number):
+        log.warning("record number %d", n)
+    return number
+
+
+def lines(number: int) -> int:
+    """Prints numbered lines of 100 bytes."""
+    for n in range(number):
+        print(f"{n:099d}")
+    return number
