@@ -234,7 +234,7 @@ class Invoker:
         task = call.task
         if not self._claim(call, stop=True):
             return
-        frame = {"type": "error", "call_id": call.id, "error": error}
+        frame: dict[str, Any] = {"type": "error", "call_id": call.id, "error": error}
         if call.stopped and self._tell_stopped:
             frame["running"] = True
         self._writer.send(frame)
