@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentixd/agentixd/daemon/api"
 	"github.com/agentixd/agentixd/daemon/auth"
+	"github.com/agentixd/agentixd/daemon/bundles"
 	"github.com/agentixd/agentixd/daemon/config"
 	"github.com/agentixd/agentixd/daemon/dispatch"
 	"github.com/agentixd/agentixd/daemon/events"
@@ -39,6 +40,7 @@ type Daemon struct {
 	others     []providers.Provider
 	journal    *events.Journal
 	dispatcher *dispatch.Dispatcher
+	bundles    *bundles.Store
 	manager    *sandboxes.Manager
 	servers    *servers
 	unix       *splitter
@@ -95,8 +97,11 @@ func (d *Daemon) openDomain(ctx context.Context) error {
 		return fmt.Errorf("open calls: %w", err)
 	}
 	d.closers.add("close calls", d.dispatcher.Close)
+	if d.bundles, err = bundles.Open(filepath.Join(d.cfg.StateDir, "bundles")); err != nil {
+		return err //nolint:wrapcheck // It names the directory.
+	}
 	d.manager = sandboxes.New(sandboxes.Options{
-		Store: d.store, Provider: d.provider, Others: d.others, Journal: d.journal,
+		Store: d.store, Provider: d.provider, Others: d.others, Journal: d.journal, Bundles: d.bundles,
 		Handler: d.dispatcher.Handler,
 		OnLost:  d.dispatcher.SandboxLost,
 		Activity: func(id string) (a sandboxes.Activity) {
@@ -133,7 +138,7 @@ func (d *Daemon) openServers(ctx context.Context) error {
 	d.cutOff = func() { cutOff(errServing) }
 	d.closers.add("end contexts", func() error { d.beginStop(); d.cutOff(); return nil })
 	chain := api.NewChain(stopping, stopped, d.logger, authenticator)
-	services := api.Services{Sandboxes: d.manager, Dispatcher: d.dispatcher, Journal: d.journal}
+	services := api.Services{Sandboxes: d.manager, Dispatcher: d.dispatcher, Journal: d.journal, Bundles: d.bundles}
 	if d.servers, err = newServers(ctx, d.cfg, chain, services, authenticator, newMetrics(d.manager, d.dispatcher, d.logger), d.ready, d.logger); err != nil {
 		return err
 	}

@@ -234,7 +234,7 @@ func TestOpenAPI(t *testing.T) {
 		method, path, _ := strings.Cut(route, " ")
 		path = strings.ReplaceAll(path, "{name=**}", "{name}") // no resource name
 		path = resourceName.ReplaceAllString(path, "$1")
-		path = strings.NewReplacer("sandboxes/*", "sandboxes/{sandbox}", "calls/*", "calls/{call}").Replace(path)
+		path = strings.NewReplacer("sandboxes/*", "sandboxes/{sandbox}", "calls/*", "calls/{call}", "bundles/*", "bundles/{bundle}").Replace(path)
 		if document.Paths[path][strings.ToLower(method)] == nil {
 			t.Errorf("%s is not described", route)
 		}

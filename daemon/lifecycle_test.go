@@ -136,7 +136,7 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 func TestHealth(t *testing.T) {
 	e := daemontest.Start(t)
 	client := healthv1.NewHealthClient(e.TCP)
-	for _, service := range []string{"", "agentix.v1.SandboxService", "agentix.v1.RemoteService", "agentix.v1.EventService", "agentix.v1.ImageService"} {
+	for _, service := range []string{"", "agentix.v1.SandboxService", "agentix.v1.RemoteService", "agentix.v1.EventService", "agentix.v1.ImageService", "agentix.v1.BundleService"} {
 		await.True(t, func() bool {
 			response, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: service})
 			return err == nil && response.GetStatus() == healthv1.HealthCheckResponse_SERVING

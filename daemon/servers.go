@@ -127,6 +127,7 @@ func (s *servers) setServing(serving bool) {
 	for _, service := range []string{
 		"", agentixv1.SandboxService_ServiceDesc.ServiceName, agentixv1.TemplateService_ServiceDesc.ServiceName, agentixv1.RemoteService_ServiceDesc.ServiceName,
 		agentixv1.EventService_ServiceDesc.ServiceName, agentixv1.ImageService_ServiceDesc.ServiceName,
+		agentixv1.BundleService_ServiceDesc.ServiceName,
 	} {
 		s.health.SetServingStatus(service, state)
 	}

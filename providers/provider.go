@@ -93,6 +93,9 @@ type Spec struct {
 	ID      string
 	Image   string // empty only for engines without images
 	Project *Dir   // nil = none
+	// Bundle is mounted read-only at /nix: its interpreter runs the code, or its own server is
+	// run and fronted. nil = none.
+	Bundle  *Bundle
 	Env     map[string]string
 	Limits  Limits
 	Workers int // worker processes of the runtime; 0 = 1
@@ -145,6 +148,13 @@ type Foreign struct {
 type Dir struct {
 	Path string // for messages
 	FD   int    // O_PATH|O_DIRECTORY; owned by the caller of Create, valid during Create
+}
+
+// Bundle is an extracted bundle.
+type Bundle struct {
+	Dir    Dir    // what is to be seen at /nix
+	Server bool   // it brings a runtime server of its own, which /nix/runtime/bootstrap.sh starts
+	Python string // path of its interpreter inside a sandbox; empty = it has none
 }
 
 // Limits bound a sandbox. A provider that cannot enforce one that is set refuses it (Unsupported).

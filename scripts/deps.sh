@@ -5,6 +5,7 @@ set -euo pipefail
 
 declare -A package_of=(
   [containerd]=containerd [runc]=runc [mmdebstrap]=mmdebstrap [curl]=curl [git]=git
+  [busybox]=busybox-static [musl-gcc]=musl-tools [gcc]=gcc
   [iptables]=iptables [ip]=iproute2 [mkfs.ext4]=e2fsprogs [losetup]=mount [prlimit]=util-linux [nsenter]=util-linux [node]=nodejs [npm]=npm
 )
 missing=()
@@ -13,7 +14,7 @@ need() { command -v "$1" >/dev/null 2>&1 || missing+=("${package_of[$1]:-$1}"); 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 for group in "$@"; do
   case $group in
-  containers) for tool in containerd runc mmdebstrap; do need "$tool"; done ;;
+  containers) for tool in containerd runc mmdebstrap busybox musl-gcc gcc; do need "$tool"; done ;;
   demo) need curl ;;
   faults) for tool in ip iptables mkfs.ext4 losetup prlimit nsenter; do need "$tool"; done ;;
   js) for tool in node npm; do need "$tool"; done ;;

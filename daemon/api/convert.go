@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentixd/agentixd/daemon/bundles"
 	"github.com/agentixd/agentixd/daemon/events"
 	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
@@ -47,6 +48,9 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 	if s.IdleTimeout > 0 {
 		out.IdleTimeout = durationpb.New(s.IdleTimeout)
 	}
+	if s.Bundle != "" {
+		out.Bundle = bundlePrefix + s.Bundle
+	}
 	if s.Resources != (providers.Limits{}) {
 		out.Resources = toResources(s.Resources)
 	}
@@ -61,6 +65,13 @@ func toSandbox(s sandboxes.Sandbox, secrets bool) *agentixv1.Sandbox {
 		}
 	}
 	return out
+}
+
+func toBundle(b bundles.Bundle) *agentixv1.Bundle {
+	return &agentixv1.Bundle{
+		Name: bundlePrefix + b.Digest, Title: text(b.Title), SizeBytes: b.SizeBytes, Entries: b.Entries, SkippedLinks: b.SkippedLinks,
+		Server: b.Server, Python: b.Python, CreateTime: toTime(b.Created),
+	}
 }
 
 func toImage(i providers.Image) *agentixv1.Image {

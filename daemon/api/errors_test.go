@@ -105,7 +105,7 @@ func TestKindsAndReasonsAreComplete(t *testing.T) {
 		errs.CallIDConflict, errs.SandboxNotReady, errs.Unsupported, errs.HostPathRefused, errs.LimitExceeded, errs.RuntimeUnavailable,
 		errs.ProviderUnavailable, errs.Stopping, errs.NoCredential, errs.ForeignOrigin, errs.CursorExpired, errs.Deadline, errs.CallerLeft,
 		errs.InternalFault, errs.NoSuchMethod, errs.StartFailed, errs.ExternalRefused, errs.ImageInUse,
-		errs.RegistryRefused, errs.RegistryUnavailable, errs.BundleNotFound, errs.BundleInUse,
+		errs.RegistryRefused, errs.RegistryUnavailable, errs.BundleNotFound, errs.BundleInUse, errs.TemplateNotFound, errs.TemplateExists,
 	} {
 		known[reason] = true
 		if _, ok := agentixv1.ErrorReason_value["ERROR_REASON_"+string(reason)]; !ok {

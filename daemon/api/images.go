@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"regexp"
-	"slices"
 
 	"github.com/agentixd/agentixd/daemon/sandboxes"
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
@@ -14,9 +13,6 @@ import (
 	"github.com/agentixd/agentixd/providers"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
-
-// maxChunkBytes bounds one chunk of an archive: 1 MiB.
-const maxChunkBytes = 1048576
 
 // imageService serves ImageService from the provider.
 type imageService struct {
@@ -46,7 +42,7 @@ func (s *imageService) ImportImage(stream agentixv1.ImageService_ImportImageServ
 	if err != nil {
 		return err
 	}
-	chunks := &chunkReader{recv: stream.Recv}
+	chunks := &chunkReader{recv: func() (*[]byte, error) { return chunkOf(stream.Recv()) }}
 	images, err := importImage(stream.Context(), imager, header, chunks)
 	if chunks.err != nil && !errors.Is(chunks.err, io.EOF) {
 		return chunks.err // what the caller sent wrong, rather than what that did to the provider
@@ -92,6 +88,14 @@ func (s *imageService) PullImage(r *agentixv1.PullImageRequest, stream agentixv1
 	return stream.Send(&agentixv1.PullImageResponse{Message: &agentixv1.PullImageResponse_Image{Image: toImage(image)}}) //nolint:wrapcheck // A status.
 }
 
+// chunkOf is the chunk of a message; nil if it has none.
+func chunkOf(message *agentixv1.ImportImageRequest, err error) (*[]byte, error) {
+	if chunk, ok := message.GetMessage().(*agentixv1.ImportImageRequest_Chunk); ok && err == nil {
+		return &chunk.Chunk, nil
+	}
+	return nil, err
+}
+
 func toPull(r *agentixv1.PullImageRequest) providers.Pull {
 	return providers.Pull{
 		Reference: r.GetReference(), Name: r.GetName(), PlainHTTP: r.GetPlainHttp(),
@@ -114,21 +118,6 @@ func (s *imageService) ExportImage(r *agentixv1.ExportImageRequest, stream agent
 		return err //nolint:wrapcheck // Of package errs.
 	}
 	return w.Flush() //nolint:wrapcheck // A status.
-}
-
-// chunkWriter sends what is written in messages of at most maxChunkBytes.
-type chunkWriter func(chunk []byte) error
-
-// Write sends all of b.
-func (send chunkWriter) Write(b []byte) (int, error) {
-	sent := 0
-	for chunk := range slices.Chunk(b, maxChunkBytes) {
-		if err := send(chunk); err != nil {
-			return sent, err
-		}
-		sent += len(chunk)
-	}
-	return sent, nil
 }
 
 // GetImage returns one image.
@@ -197,37 +186,4 @@ func (s *imageService) ListImages(ctx context.Context, _ *agentixv1.ListImagesRe
 		response.Images = append(response.Images, toImage(image))
 	}
 	return response, nil
-}
-
-// chunkReader is the archive in the messages after the header.
-type chunkReader struct {
-	recv func() (*agentixv1.ImportImageRequest, error)
-	rest []byte
-	err  error
-}
-
-// Read returns the next bytes of the archive.
-func (r *chunkReader) Read(p []byte) (int, error) {
-	for len(r.rest) == 0 {
-		if r.err != nil {
-			return 0, r.err
-		}
-		message, err := r.recv()
-		switch chunk := message.GetMessage().(type) {
-		case nil:
-			if err == nil {
-				err = errs.Invalid("chunk", "a message is empty")
-			}
-			r.err = err
-		case *agentixv1.ImportImageRequest_Chunk:
-			if r.rest, r.err = chunk.Chunk, err; len(r.rest) > maxChunkBytes {
-				r.rest, r.err = nil, errs.OverLimit("chunk_bytes", maxChunkBytes, int64(len(chunk.Chunk)))
-			}
-		default:
-			r.err = errs.Invalid("header", "only the first message may have it")
-		}
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
 }

@@ -30,6 +30,17 @@ func parseTemplate(field, name string) (string, error) {
 // sandboxName is the resource name of a sandbox.
 func sandboxName(id string) string { return sandboxPrefix + id }
 
+var bundleID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// parseBundle returns the digest in a resource name that came in a field.
+func parseBundle(field, name string) (string, error) {
+	digest, ok := strings.CutPrefix(name, bundlePrefix)
+	if !ok || !bundleID.MatchString(digest) {
+		return "", errs.Invalid(field, "must be bundles/{sha256} with 64 hexadecimal digits")
+	}
+	return digest, nil
+}
+
 // parseSandbox returns the id in a resource name that came in a field.
 func parseSandbox(field, name string) (string, error) {
 	id, ok := strings.CutPrefix(name, sandboxPrefix)

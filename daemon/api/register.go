@@ -5,6 +5,7 @@
 package api
 
 import (
+	"github.com/agentixd/agentixd/daemon/bundles"
 	"github.com/agentixd/agentixd/daemon/dispatch"
 	"github.com/agentixd/agentixd/daemon/events"
 	"github.com/agentixd/agentixd/daemon/sandboxes"
@@ -18,6 +19,7 @@ type Services struct {
 	Sandboxes  *sandboxes.Manager
 	Dispatcher *dispatch.Dispatcher
 	Journal    *events.Journal
+	Bundles    *bundles.Store
 }
 
 // Register adds the services to a server.
@@ -26,6 +28,7 @@ func (s Services) Register(server grpc.ServiceRegistrar) {
 	agentixv1.RegisterTemplateServiceServer(server, &templateService{manager: s.Sandboxes})
 	agentixv1.RegisterRemoteServiceServer(server, &remoteService{dispatcher: s.Dispatcher, manager: s.Sandboxes})
 	agentixv1.RegisterEventServiceServer(server, &eventService{journal: s.Journal})
+	agentixv1.RegisterBundleServiceServer(server, &bundleService{store: s.Bundles, manager: s.Sandboxes})
 	agentixv1.RegisterImageServiceServer(server, &imageService{manager: s.Sandboxes})
 }
 

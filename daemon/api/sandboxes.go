@@ -40,8 +40,12 @@ func fromSandbox(ctx context.Context, want *agentixv1.Sandbox) (sandboxes.Create
 	if r := want.GetRuntime(); r.GetVersion() != "" || r.GetPython() != "" || len(r.GetCapabilities()) > 0 {
 		return sandboxes.CreateRequest{}, errs.Invalid("sandbox.runtime", "only url may be set")
 	}
+	bundle, err := parseBundle("sandbox.bundle", want.GetBundle())
+	if err != nil && want.GetBundle() != "" {
+		return sandboxes.CreateRequest{}, err
+	}
 	request := sandboxes.CreateRequest{
-		Image: want.GetImage(), Project: want.GetProject(),
+		Image: want.GetImage(), Bundle: bundle, Project: want.GetProject(),
 		Labels: want.GetLabels(), Env: want.GetEnv(),
 		Provider: want.GetProvider(), RuntimeURL: want.GetRuntime().GetUrl(), Expose: want.GetExposeRuntime(), Workers: int(want.GetWorkers()),
 		Resources: fromResources(want.GetResources()), Network: fromNetwork(want.GetNetwork()), Security: fromSecurity(want.GetSecurity()),

@@ -96,7 +96,7 @@ func (s *templateService) DeleteTemplate(ctx context.Context, r *agentixv1.Delet
 func toTemplate(t sandboxes.Template) *agentixv1.Template {
 	want := t.Sandbox
 	sandbox := toSandbox(sandboxes.Sandbox{
-		Image: want.Image, Project: want.Project, Provider: want.Provider, Labels: maps.Clone(want.Labels), Env: want.Env,
+		Image: want.Image, Bundle: want.Bundle, Project: want.Project, Provider: want.Provider, Labels: maps.Clone(want.Labels), Env: want.Env,
 		Resources: want.Resources, Workers: want.Workers, Network: want.Network, Security: want.Security, IdleTimeout: want.IdleTimeout,
 	}, false)
 	sandbox.Name, sandbox.State = "", agentixv1.SandboxState_SANDBOX_STATE_UNSPECIFIED

@@ -83,6 +83,9 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
 			return agentixv1.RegisterImageServiceHandlerClient(ctx, mux, agentixv1.NewImageServiceClient(conn))
 		},
+		func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
+			return agentixv1.RegisterBundleServiceHandlerClient(ctx, mux, agentixv1.NewBundleServiceClient(conn))
+		},
 	} {
 		if err := register(ctx, g.mux, o.Conn); err != nil {
 			return nil, fmt.Errorf("register REST handlers: %w", err)

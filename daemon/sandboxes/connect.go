@@ -54,6 +54,9 @@ func (m *Manager) connect(e *entry, handle providers.Handle, starting, held bool
 		f := foreigner.Foreign()
 		opts.Foreign, opts.Token = &link.Foreign{Host: f.Host, Authorization: f.Authorization, Tag: m.tag(e)}, ""
 	}
+	if e.rec.Fronted { // a server of the public protocol, which knows no token
+		opts.Foreign, opts.Token = &link.Foreign{Host: "localhost", Tag: m.tag(e)}, ""
+	}
 	l := link.New(opts)
 	if held {
 		l.Hold()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
 	"github.com/agentixd/agentixd/providers"
@@ -157,7 +159,7 @@ func (m *Manager) newCreate(req CreateRequest, id, hash string, pooled bool) *en
 	now := m.opts.Clock.Now()
 	rec := record{
 		Sandbox: Sandbox{
-			ID: id, State: Creating, Image: req.Image, Project: req.Project, Provider: engine.Name(), Expose: req.Expose, Workers: req.Workers,
+			ID: id, State: Creating, Image: req.Image, Bundle: req.Bundle, Project: req.Project, Provider: engine.Name(), Expose: req.Expose, Workers: req.Workers,
 			Labels: req.Labels, Env: req.Env, Resources: m.effective(engine, req.Resources), CreateTime: now,
 			ExpireTime: req.expiry(now), IdleTimeout: req.IdleTimeout, Template: req.Template,
 			Network: req.Network, Security: req.Security,
@@ -273,6 +275,14 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	if s.Expose {
 		spec.NeighbourSecret = string(m.secret(e))
 	}
+	bundle, err := m.openBundle(e)
+	if err != nil {
+		return err
+	}
+	if bundle != nil {
+		defer func() { _ = unix.Close(bundle.Dir.FD) }()
+		spec.Bundle = bundle
+	}
 	handle, err := m.engine(s.Provider).Create(ctx, spec)
 	if err != nil {
 		return err
@@ -337,6 +347,10 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 // awaitReady waits for the runtime and its worker, and asks the runtime about itself. One
 // that someone else runs is there already, or it is the wrong address.
 func (m *Manager) awaitReady(ctx context.Context, e *entry, handle providers.Handle) (health, told wire.Health, err error) {
+	if e.rec.Fronted { // started here, so it has all the time of a start
+		health, err = e.link.WaitReady(ctx)
+		return health, health, err
+	}
 	if _, foreign := handle.(providers.Foreigner); !foreign {
 		if health, err = e.link.WaitReady(ctx); err == nil {
 			told = m.askHealth(ctx, handle)

@@ -64,6 +64,7 @@ type Options struct {
 	// Others are the providers that a request can ask for besides.
 	Others  []providers.Provider
 	Journal Journal
+	Bundles Bundles // nil = there are none
 	// Handler makes the receiver of what a sandbox's runtime sends.
 	Handler func(id string) link.Handler
 	// OnLost is told of a sandbox that is gone, so that its calls end. It may be told twice.

@@ -50,6 +50,7 @@ type Sandbox struct {
 	Reason     Reason             `json:"reason,omitempty"`
 	Message    string             `json:"message,omitempty"`
 	Image      string             `json:"image,omitempty"`
+	Bundle     string             `json:"bundle,omitempty"` // digest
 	Project    string             `json:"project,omitempty"`
 	Provider   string             `json:"provider"`
 	Labels     map[string]string  `json:"labels,omitempty"`
@@ -115,6 +116,7 @@ type CreateRequest struct {
 	ID        string // empty = a random one
 	RequestID string // empty = each request is a new one
 	Image     string
+	Bundle    string `json:",omitempty"` // digest; empty = none
 	Project   string // host path; only with Peer
 	Peer      *Peer  // nil for callers not on the Unix socket
 	Labels    map[string]string
@@ -160,8 +162,9 @@ type record struct {
 	Seq         uint64  `json:"seq"` // order of creation
 	RequestID   string  `json:"request_id,omitempty"`
 	RequestHash string  `json:"request_hash,omitempty"`
-	Nonce       string  `json:"nonce,omitempty"` // another for each sandbox, also of one id
-	Port        int     `json:"port,omitempty"`  // of an exposed runtime
+	Fronted     bool    `json:"fronted,omitempty"` // its bundle's own server runs in it
+	Nonce       string  `json:"nonce,omitempty"`   // another for each sandbox, also of one id
+	Port        int     `json:"port,omitempty"`    // of an exposed runtime
 	// Pool is the template whose pool it waits in; empty = it is a client's.
 	Pool    string   `json:"pool,omitempty"`
 	Preload []string `json:"preload,omitempty"` // modules

@@ -272,7 +272,7 @@ func (m *Manager) adoptTemplates(ctx context.Context) error {
 // over what the template says; labels are joined.
 func (t *Template) request(req CreateRequest) (CreateRequest, error) {
 	for field, set := range map[string]bool{
-		"image": req.Image != "", "project": req.Project != "", "env": len(req.Env) > 0, "provider": req.Provider != "",
+		"image": req.Image != "", "bundle": req.Bundle != "", "project": req.Project != "", "env": len(req.Env) > 0, "provider": req.Provider != "",
 		"runtime": req.RuntimeURL != "", "workers": req.Workers != 0, "expose_runtime": req.Expose, "resources": req.Resources != zero.Resources,
 		"network": !isZero(req.Network), "security": !isZero(req.Security),
 	} {

@@ -64,6 +64,9 @@ func (r CreateRequest) validate() error {
 	if r.Workers < 0 || r.Workers > wire.MaxWorkers {
 		return errs.Invalid("sandbox.workers", "must be 0 (default) or from 1 to %d", wire.MaxWorkers)
 	}
+	if err := r.validateBundle(); err != nil {
+		return err
+	}
 	if err := validateLabels(r.Labels); err != nil {
 		return err
 	}

@@ -7,21 +7,22 @@ package archtest
 var arrows = []arrow{
 	// Commands: flags in, exit code out.
 	{from: "daemon/cmd/agentixd", to: []string{"daemon", "daemon/config", "providers/containerd", "providers/external", "providers/process"}},
-	{from: "daemon/cmd/agentix", to: []string{"gen/...", "internal/dockerconfig"}}, // public API only
+	{from: "daemon/cmd/agentix", to: []string{"gen/...", "internal/bundlebuild", "internal/dockerconfig"}}, // public API only
 
 	// The daemon from its outside to its inside. Only what clients see knows protobuf; the
 	// daemon itself names the services for its health.
 	{
 		from: "daemon",
 		to: []string{
-			"daemon/api", "daemon/auth", "daemon/config", "daemon/dispatch", "daemon/events", "daemon/gateway",
+			"daemon/api", "daemon/auth", "daemon/bundles", "daemon/config", "daemon/dispatch", "daemon/events", "daemon/gateway",
 			"daemon/sandboxes", "daemon/store", "gen/...", "providers", "runtime/wire",
 		},
 		tests: []string{"providers/containerd"},
 	},
-	{from: "daemon/api", to: []string{"daemon/auth", "daemon/dispatch", "daemon/events", "daemon/sandboxes", "gen/...", "providers", "runtime/wire"}},
+	{from: "daemon/api", to: []string{"daemon/auth", "daemon/bundles", "daemon/dispatch", "daemon/events", "daemon/sandboxes", "gen/...", "providers", "runtime/wire"}},
 	{from: "daemon/gateway", to: []string{"gen/...", "runtime/wire"}},
 	{from: "daemon/auth"},
+	{from: "daemon/bundles", to: []string{"providers"}},
 	{from: "daemon/config"},
 	{
 		from:  "daemon/sandboxes", // the only user of providers
@@ -45,12 +46,13 @@ var arrows = []arrow{
 
 	// The runtime never knows the daemon; the wire knows neither end. Pickles are data for
 	// the dispatcher only.
-	{from: "runtime/cmd/agentix-runtime", to: []string{"runtime", "runtime/keeper"}, tests: []string{"runtime/siotest", "runtime/wire"}},
+	{from: "runtime/cmd/agentix-runtime", to: []string{"runtime", "runtime/bundled", "runtime/keeper"}, tests: []string{"runtime/siotest", "runtime/wire"}},
 	{
 		from:  "runtime",
 		to:    []string{"runtime/calltable", "runtime/output", "runtime/reaper", "runtime/stream", "runtime/wire", "runtime/workerproc", "worker"},
 		tests: []string{"runtime/keeper", "runtime/siotest", "runtime/wire/wiretest"},
 	},
+	{from: "runtime/bundled", to: []string{"runtime/reaper"}, tests: []string{"internal/await"}},
 	{from: "runtime/calltable", to: []string{"runtime/wire"}},
 	{from: "runtime/output", to: []string{"runtime/wire"}},
 	{from: "runtime/pickle", to: []string{"runtime/wire"}, tests: []string{"runtime/wire/wiretest"}},
@@ -71,6 +73,7 @@ var arrows = []arrow{
 	{from: "internal/errs"},
 	{from: "internal/failpoint"},
 	{from: "internal/mutant"},
+	{from: "internal/bundlebuild"},
 	{from: "internal/census", tests: []string{"providers/..."}},
 	{from: "internal/containerdtest", to: []string{"internal/await"}},
 	{from: "internal/faulttest", to: []string{"gen/..."}},

@@ -103,6 +103,7 @@ func TestContract(t *testing.T) {
 		Image:    "empty",
 		Limits:   true,
 		Isolated: true,
+		Bundles:  true,
 		Kill:     func(t testing.TB, _ providers.Provider, id string) { killTask(t, d, id) },
 	})
 }

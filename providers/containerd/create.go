@@ -82,6 +82,9 @@ func (p *Provider) check(ctx context.Context, spec providers.Spec) error {
 	if err := p.checkLimits(ctx, spec.Limits); err != nil {
 		return err
 	}
+	if err := checkBundle(spec); err != nil {
+		return err
+	}
 	if err := p.checkSecurity(spec); err != nil {
 		return err
 	}
@@ -99,7 +102,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if spec.Security.UserNamespace {
 		owner = hostUID(cid)
 	}
-	if err := dir.make(spec.Project, owner); err != nil {
+	if err := dir.make(spec, owner); err != nil {
 		return err
 	}
 	runtime, err := p.runtime(spec.Security.RuntimeHandler)

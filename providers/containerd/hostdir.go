@@ -16,6 +16,7 @@ import (
 const (
 	socketDirName = "socket"
 	projectName   = "project"
+	bundleName    = "bundle"
 	logName       = "runtime.log"
 	stdinName     = "stdin"
 	socketName    = "rpc.sock"
@@ -29,9 +30,9 @@ func (p *Provider) hostDir(id string) hostDir { return hostDir(filepath.Join(p.c
 func (d hostDir) path(name string) string { return filepath.Join(string(d), name) }
 func (d hostDir) socket() string          { return filepath.Join(string(d), socketDirName, socketName) }
 
-// make creates the directory, the small file system for the socket, and mounts the project.
-// owner is who root is in the sandbox. On error the caller removes what was made.
-func (d hostDir) make(project *providers.Dir, owner int) error {
+// make creates the directory, the small file system for the socket, and mounts project and
+// bundle, if there are any. owner is who root is in the sandbox. On error the caller removes what was made.
+func (d hostDir) make(spec providers.Spec, owner int) error {
 	if err := os.Mkdir(string(d), 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -49,27 +50,32 @@ func (d hostDir) make(project *providers.Dir, owner int) error {
 	if err := log.Close(); err != nil {
 		return fmt.Errorf("make runtime log: %w", err)
 	}
-	if project != nil {
-		return d.mountProject(project, owner)
+	if spec.Project != nil {
+		if err := d.mountDir(projectName, spec.Project, owner); err != nil {
+			return err
+		}
+	}
+	if spec.Bundle != nil {
+		return d.mountDir(bundleName, &spec.Bundle.Dir, owner)
 	}
 	return nil
 }
 
-// mountProject mounts the open directory itself, read-only, whatever its path leads to by now.
+// mountDir mounts the open directory itself, read-only, whatever its path leads to by now.
 // To a sandbox with a user namespace root's files are its root's, where the file system can do that.
-func (d hostDir) mountProject(project *providers.Dir, owner int) error {
-	target := d.path(projectName)
+func (d hostDir) mountDir(name string, dir *providers.Dir, owner int) error {
+	target := d.path(name)
 	if err := os.Mkdir(target, 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	tree, err := unix.OpenTree(project.FD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	tree, err := unix.OpenTree(dir.FD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return fmt.Errorf("clone project %s: %w", project.Path, err)
+		return fmt.Errorf("clone %s: %w", dir.Path, err)
 	}
 	defer unix.Close(tree) //nolint:errcheck // the mount holds it
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return fmt.Errorf("make project %s read-only: %w", project.Path, err)
+		return fmt.Errorf("make %s read-only: %w", dir.Path, err)
 	}
 	if owner != 0 {
 		if err := shiftTree(tree, owner); err != nil {
@@ -77,7 +83,7 @@ func (d hostDir) mountProject(project *providers.Dir, owner int) error {
 		}
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount project %s: %w", project.Path, err)
+		return fmt.Errorf("mount %s: %w", dir.Path, err)
 	}
 	return nil
 }
@@ -93,7 +99,7 @@ func shiftTree(tree, owner int) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
 	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
 	if err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("give project to the sandbox: %w", err)
+		return fmt.Errorf("give a directory to the sandbox: %w", err)
 	}
 	return nil
 }
@@ -101,7 +107,7 @@ func shiftTree(tree, owner int) error {
 // remove unmounts and removes everything. It removes only what it knows by name, so that a
 // mount that does not go away can never be emptied.
 func (d hostDir) remove() error {
-	for _, name := range []string{projectName, socketDirName, diskName} {
+	for _, name := range []string{projectName, bundleName, socketDirName, diskName} {
 		if err := unmountAll(d.path(name)); err != nil {
 			return err
 		}
@@ -109,7 +115,7 @@ func (d hostDir) remove() error {
 	if err := d.removeLower(); err != nil {
 		return err
 	}
-	for _, name := range []string{projectName, socketDirName, logName, stdinName, lowerName, diskName, diskFile, ""} {
+	for _, name := range []string{projectName, bundleName, socketDirName, logName, stdinName, lowerName, diskName, diskFile, ""} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove directory: %w", err)
 		}

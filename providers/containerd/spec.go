@@ -32,6 +32,7 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 	dir := p.hostDir(spec.ID)
 	args := []string{insideRuntime, "--socket", insideSocket + "/" + socketName, "--token-stdin"}
 	args = append(args, spec.WorkerArgs()...)
+	args = append(args, bundleArgs(spec.Bundle)...)
 	mounts := []specs.Mount{
 		{Destination: insideDir, Type: "tmpfs", Source: "agentix", Options: []string{"ro", "nosuid", "nodev", "size=4k", "mode=0755"}},
 		{Destination: insideRuntime, Type: "bind", Source: p.cfg.RuntimePath, Options: []string{"bind", "ro", "nosuid", "nodev"}},
@@ -43,6 +44,11 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 		args = append(args, "--project", insideProject)
 		mounts = append(mounts, specs.Mount{
 			Destination: insideProject, Type: "bind", Source: dir.path(projectName), Options: []string{"bind", "ro", "nosuid", "nodev"},
+		})
+	}
+	if spec.Bundle != nil {
+		mounts = append(mounts, specs.Mount{
+			Destination: insideBundle, Type: "bind", Source: dir.path(bundleName), Options: []string{"bind", "ro", "nosuid", "nodev"},
 		})
 	}
 	return []oci.SpecOpts{

@@ -165,6 +165,8 @@ func (p *Provider) refuse(spec providers.Spec) error {
 			"external runtimes are off; agentixd's --external-allow names the addresses that may be joined")
 	case spec.Image != "":
 		return unsupported("use sandbox.image")
+	case spec.Bundle != nil:
+		return unsupported("mount sandbox.bundle")
 	case spec.Project != nil:
 		return unsupported("mount sandbox.project")
 	case len(spec.Env) > 0:

@@ -157,6 +157,8 @@ func refuse(spec providers.Spec) error {
 		return errs.Invalid("sandbox_id", "must match %s", idPattern)
 	case spec.Image != "":
 		return unsupported("has no images and cannot use sandbox.image")
+	case spec.Bundle != nil:
+		return unsupported("cannot mount sandbox.bundle at /nix")
 	case spec.RuntimeURL != "":
 		return unsupported("starts runtimes and cannot join sandbox.runtime.url")
 	case spec.Limits.CPUs != 0:

@@ -26,6 +26,8 @@ type Features struct {
 	Image string
 	// Limits: the provider enforces limits, else it refuses them.
 	Limits bool
+	// Bundles: the provider mounts bundles at /nix, else it refuses them.
+	Bundles bool
 	// Isolated: a sandbox sees neither host nor neighbours.
 	Isolated bool
 	// Foreign, for an engine that joins runtimes which someone else started, makes one that
@@ -64,6 +66,7 @@ func Run(t *testing.T, f Features) {
 		"DeletePaused":          testDeletePaused,
 		"PauseOverRestart":      testPauseOverRestart,
 		"Images":                testImages,
+		"Bundle":                testBundle,
 		"OpenFiles":             testOpenFiles,
 		"Disk":                  testDisk,
 		"ReadOnly":              testReadOnly,

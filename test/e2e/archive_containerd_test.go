@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"errors"
 	"io"
 	"testing"
@@ -50,3 +51,6 @@ func untar(t *testing.T, r io.Reader) map[string][]byte {
 		}
 	}
 }
+
+// decode reads JSON.
+func decode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }

@@ -23,6 +23,7 @@ type client struct {
 	remote    agentixv1.RemoteServiceClient
 	events    agentixv1.EventServiceClient
 	images    agentixv1.ImageServiceClient
+	bundles   agentixv1.BundleServiceClient
 }
 
 func (c *client) close() { _ = c.conn.Close() }
@@ -58,6 +59,7 @@ func (a *app) connect() (*client, error) {
 		remote:    agentixv1.NewRemoteServiceClient(conn),
 		events:    agentixv1.NewEventServiceClient(conn),
 		images:    agentixv1.NewImageServiceClient(conn),
+		bundles:   agentixv1.NewBundleServiceClient(conn),
 	}, nil
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,5 +92,35 @@ func TestImageExport(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("files: %v, %v", entries, err)
+	}
+}
+
+// TestBundleImport: the tar arrives in chunks, with the digest that was asked for.
+func TestBundleImport(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789"), 300000)
+	var got []byte
+	var digest string
+	address := serve(t, &daemon{bundle: func(s grpc.ClientStreamingServer[agentixv1.ImportBundleRequest, agentixv1.Bundle]) error {
+		for {
+			message, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return s.SendAndClose(&agentixv1.Bundle{Name: "bundles/0123"})
+			}
+			if err != nil {
+				return err
+			}
+			digest += message.GetHeader().GetDigest()
+			if len(message.GetChunk()) > 1048576 {
+				t.Errorf("a chunk of %d bytes", len(message.GetChunk()))
+			}
+			got = append(got, message.GetChunk()...)
+		}
+	}})
+	ran := execute(t, string(content), "--address", address, "bundle", "import", "--digest", "sha256:ab", "-")
+	if diff := cmp.Diff(ran, result{0, "bundles/0123\n", ""}); diff != "" {
+		t.Error(diff)
+	}
+	if !bytes.Equal(got, content) || digest != "sha256:ab" {
+		t.Errorf("%d bytes arrived with the digest %q", len(got), digest)
 	}
 }

@@ -27,6 +27,7 @@ type daemon struct {
 	agentixv1.UnimplementedRemoteServiceServer
 	agentixv1.UnimplementedEventServiceServer
 	agentixv1.UnimplementedImageServiceServer
+	agentixv1.UnimplementedBundleServiceServer
 
 	remote    func(context.Context, *agentixv1.RemoteRequest) (*agentixv1.RemoteResponse, error)
 	submit    func(context.Context, *agentixv1.SubmitCallRequest) (*agentixv1.Call, error)
@@ -44,6 +45,7 @@ type daemon struct {
 	resume func(context.Context, *agentixv1.ResumeSandboxRequest) (*agentixv1.Sandbox, error)
 	watch  func(*agentixv1.WatchSandboxesRequest, grpc.ServerStreamingServer[agentixv1.WatchSandboxesResponse]) error
 	stream func(*agentixv1.StreamEventsRequest, grpc.ServerStreamingServer[agentixv1.StreamEventsResponse]) error
+	bundle func(grpc.ClientStreamingServer[agentixv1.ImportBundleRequest, agentixv1.Bundle]) error
 	pull   func(*agentixv1.PullImageRequest, grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error
 	export func(*agentixv1.ExportImageRequest, grpc.ServerStreamingServer[agentixv1.ExportImageResponse]) error
 	load   func(grpc.ClientStreamingServer[agentixv1.ImportImageRequest, agentixv1.ImportImageResponse]) error
@@ -109,6 +111,10 @@ func (d *daemon) ImportImage(s grpc.ClientStreamingServer[agentixv1.ImportImageR
 	return d.load(s)
 }
 
+func (d *daemon) ImportBundle(s grpc.ClientStreamingServer[agentixv1.ImportBundleRequest, agentixv1.Bundle]) error {
+	return d.bundle(s)
+}
+
 func (d *daemon) PullImage(r *agentixv1.PullImageRequest, s grpc.ServerStreamingServer[agentixv1.PullImageResponse]) error {
 	return d.pull(r, s)
 }
@@ -138,6 +144,7 @@ func serve(t *testing.T, d *daemon) string {
 	agentixv1.RegisterRemoteServiceServer(server, d)
 	agentixv1.RegisterEventServiceServer(server, d)
 	agentixv1.RegisterImageServiceServer(server, d)
+	agentixv1.RegisterBundleServiceServer(server, d)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }() // ends with Stop
 	t.Cleanup(func() {

@@ -82,7 +82,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.address, "address", "", "daemon: unix:///path or host:port")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file that holds the token")
 	flags.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
-	root.AddCommand(newSandbox(a), newTemplate(a), newCall(a), newCalls(a), newEvents(a), newImage(a))
+	root.AddCommand(newSandbox(a), newTemplate(a), newCall(a), newCalls(a), newEvents(a), newImage(a), newBundle(a))
 	return root
 }
 

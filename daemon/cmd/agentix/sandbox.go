@@ -27,14 +27,14 @@ func newSandbox(a *app) *cobra.Command {
 
 // createFlags are the options of sandbox create.
 type createFlags struct {
-	id, requestID, image, project, memory string
-	env, labels                           []string
-	cpus                                  float64
-	pids                                  int64
-	workers                               int32
-	provider, runtimeURL                  string
-	expose                                bool
-	template                              string
+	id, requestID, image, bundle, project, memory string
+	env, labels                                   []string
+	cpus                                          float64
+	pids                                          int64
+	workers                                       int32
+	provider, runtimeURL                          string
+	expose                                        bool
+	template                                      string
 	expiryFlags
 	isolationFlags
 }
@@ -82,6 +82,7 @@ func newSandboxCreate(a *app) *cobra.Command {
 
 // addSandbox adds what says how a sandbox is to be.
 func (f *createFlags) addSandbox(flags *pflag.FlagSet) {
+	flags.StringVar(&f.bundle, "bundle", "", "bundle to mount at /nix; its Python runs the code")
 	flags.StringVar(&f.image, "image", "", "name of an imported image")
 	flags.StringVar(&f.project, "project", "", "host directory, mounted read-only and first on the Python path")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the user's code; repeatable")
@@ -115,7 +116,7 @@ func (f *createFlags) request() (*agentixv1.CreateSandboxRequest, error) {
 			return nil, fmt.Errorf("find project: %w", err)
 		}
 	}
-	sandbox := &agentixv1.Sandbox{Image: f.image, Project: project, Env: env, Labels: labels}
+	sandbox := &agentixv1.Sandbox{Image: f.image, Bundle: bundleName(f.bundle), Project: project, Env: env, Labels: labels}
 	if f.cpus != 0 || memory != 0 || f.pids != 0 {
 		sandbox.Resources = &agentixv1.Resources{Cpus: f.cpus, MemoryBytes: memory, Pids: f.pids}
 	}

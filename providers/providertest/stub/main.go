@@ -36,6 +36,7 @@ func run() error {
 	socket := flag.String("socket", "", "path of the socket")
 	project := flag.String("project", "", "project directory")
 	tokenStdin := flag.Bool("token-stdin", false, "read the token from standard input")
+	_, _ = flag.String("python", "", "as the runtime has it"), flag.Bool("front", false, "as the runtime has it")
 	sleep := flag.Bool("sleep", false, "do nothing until killed")
 	flag.Parse()
 	if *sleep {

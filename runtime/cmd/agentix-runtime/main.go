@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentixd/agentixd/runtime"
+	"github.com/agentixd/agentixd/runtime/bundled"
 	"github.com/agentixd/agentixd/runtime/keeper"
 )
 
@@ -46,6 +47,7 @@ func run(args []string) error {
 	flags.DurationVar(&cfg.PingInterval, "ping-interval", 0, "how often a connection is asked whether it is there (default 25s)")
 	flags.DurationVar(&cfg.PingTimeout, "ping-timeout", 0, "how long its answer may take; longer than the interval (default 60s)")
 	tokenStdin := flags.Bool("token-stdin", false, `read {"token": "…", "neighbour_secret": "…"} from the first line of stdin; either may be left out`)
+	front := flags.Bool("front", false, "run "+bundled.Bootstrap+", the server that a bundle brings, on loopback and relay --socket to it")
 	version := flags.Bool("version", false, "print the version and exit")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -73,8 +75,14 @@ func run(args []string) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(softMemory)
 	}
+	if *front && cfg.Socket == "" {
+		return errors.New("--front needs --socket")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	if *front {
+		return bundled.Run(ctx, bundled.Config{Socket: cfg.Socket})
+	}
 	r, err := runtime.New(cfg)
 	if err != nil {
 		return err

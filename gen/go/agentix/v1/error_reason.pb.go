@@ -85,7 +85,7 @@ const (
 	ErrorReason_ERROR_REASON_REGISTRY_UNAVAILABLE ErrorReason = 26
 	// NOT_FOUND: no such bundle.
 	ErrorReason_ERROR_REASON_BUNDLE_NOT_FOUND ErrorReason = 27
-	// FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one.
+	// FAILED_PRECONDITION: a sandbox or a template has the bundle; metadata `sandbox` or `template` names one.
 	ErrorReason_ERROR_REASON_BUNDLE_IN_USE ErrorReason = 28
 	// NOT_FOUND: no such template.
 	ErrorReason_ERROR_REASON_TEMPLATE_NOT_FOUND ErrorReason = 31

@@ -332,6 +332,10 @@ type Sandbox struct {
 	// the worker with the fewest calls. Each has its own memory: what a module keeps in its
 	// variables is seen by the calls of one worker only.
 	Workers int32 `protobuf:"varint,14,opt,name=workers,proto3" json:"workers,omitempty"`
+	// A bundle, `bundles/{sha256}`, mounted read-only at `/nix`. Its Python runs the code; the
+	// image needs none. If it brings its own runtime server, that is run, and `project` and
+	// `workers` are refused: its code is in it. Only with provider `containerd`.
+	Bundle string `protobuf:"bytes,15,opt,name=bundle,proto3" json:"bundle,omitempty"`
 	// When the sandbox is deleted, whatever it does then: calls in flight end with `SandboxLost`
 	// and cause `EXPIRED`. Unset = never. On create the time must be in the future. A sandbox
 	// that FAILED is deleted then, too; the time goes on while it is paused.
@@ -485,6 +489,13 @@ func (x *Sandbox) GetWorkers() int32 {
 		return x.Workers
 	}
 	return 0
+}
+
+func (x *Sandbox) GetBundle() string {
+	if x != nil {
+		return x.Bundle
+	}
+	return ""
 }
 
 func (x *Sandbox) GetExpiration() isSandbox_Expiration {
@@ -1623,7 +1634,7 @@ var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\a\n" +
+	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\b\n" +
 	"\aSandbox\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
@@ -1640,7 +1651,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"createTime\x12-\n" +
 	"\aruntime\x18\f \x01(\v2\x13.agentix.v1.RuntimeR\aruntime\x12%\n" +
 	"\x0eexpose_runtime\x18\r \x01(\bR\rexposeRuntime\x12\x18\n" +
-	"\aworkers\x18\x0e \x01(\x05R\aworkers\x12=\n" +
+	"\aworkers\x18\x0e \x01(\x05R\aworkers\x12\x16\n" +
+	"\x06bundle\x18\x0f \x01(\tR\x06bundle\x12=\n" +
 	"\vexpire_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
 	"expireTime\x123\n" +
 	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\x04\xe2A\x01\x04H\x00R\x03ttl\x12<\n" +

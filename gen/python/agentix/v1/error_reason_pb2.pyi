@@ -83,7 +83,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BUNDLE_NOT_FOUND: _ErrorReason.ValueType  # 27
     """NOT_FOUND: no such bundle."""
     ERROR_REASON_BUNDLE_IN_USE: _ErrorReason.ValueType  # 28
-    """FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
+    """FAILED_PRECONDITION: a sandbox or a template has the bundle; metadata `sandbox` or `template` names one."""
     ERROR_REASON_TEMPLATE_NOT_FOUND: _ErrorReason.ValueType  # 31
     """NOT_FOUND: no such template."""
     ERROR_REASON_TEMPLATE_EXISTS: _ErrorReason.ValueType  # 32
@@ -156,7 +156,7 @@ ERROR_REASON_REGISTRY_UNAVAILABLE: ErrorReason.ValueType  # 26
 ERROR_REASON_BUNDLE_NOT_FOUND: ErrorReason.ValueType  # 27
 """NOT_FOUND: no such bundle."""
 ERROR_REASON_BUNDLE_IN_USE: ErrorReason.ValueType  # 28
-"""FAILED_PRECONDITION: a sandbox uses the bundle; metadata `sandbox` names one."""
+"""FAILED_PRECONDITION: a sandbox or a template has the bundle; metadata `sandbox` or `template` names one."""
 ERROR_REASON_TEMPLATE_NOT_FOUND: ErrorReason.ValueType  # 31
 """NOT_FOUND: no such template."""
 ERROR_REASON_TEMPLATE_EXISTS: ErrorReason.ValueType  # 32

@@ -234,6 +234,7 @@ class Sandbox(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     EXPOSE_RUNTIME_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
@@ -268,6 +269,11 @@ class Sandbox(_message.Message):
     """Workers: Python processes that run calls side by side, at most 64; 0 = 1. A call goes to
     the worker with the fewest calls. Each has its own memory: what a module keeps in its
     variables is seen by the calls of one worker only.
+    """
+    bundle: _builtins.str
+    """A bundle, `bundles/{sha256}`, mounted read-only at `/nix`. Its Python runs the code; the
+    image needs none. If it brings its own runtime server, that is run, and `project` and
+    `workers` are refused: its code is in it. Only with provider `containerd`.
     """
     template: _builtins.str
     """`templates/{id}`: take a sandbox that was started ahead from it, or start one if none is
@@ -343,6 +349,7 @@ class Sandbox(_message.Message):
         runtime: Global___Runtime | None = ...,
         expose_runtime: _builtins.bool = ...,
         workers: _builtins.int = ...,
+        bundle: _builtins.str = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
@@ -352,7 +359,7 @@ class Sandbox(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expiration", b"expiration", "expire_time", b"expire_time", "idle_timeout", b"idle_timeout", "network", b"network", "resources", b"resources", "runtime", b"runtime", "security", b"security", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "network", b"network", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "security", b"security", "state", b"state", "template", b"template", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "create_time", b"create_time", "env", b"env", "expiration", b"expiration", "expire_time", b"expire_time", "expose_runtime", b"expose_runtime", "idle_timeout", b"idle_timeout", "image", b"image", "labels", b"labels", "message", b"message", "name", b"name", "network", b"network", "project", b"project", "provider", b"provider", "reason", b"reason", "resources", b"resources", "runtime", b"runtime", "security", b"security", "state", b"state", "template", b"template", "ttl", b"ttl", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_expiration: _TypeAlias = _typing.Literal["expire_time", "ttl"]  # noqa: Y015
     _WhichOneofArgType_expiration: _TypeAlias = _typing.Literal["expiration", b"expiration"]  # noqa: Y015
