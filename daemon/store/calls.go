@@ -251,22 +251,6 @@ func (s *Store) Calls(ctx context.Context, q CallQuery) ([]CallRow, error) {
 	return rows, nil
 }
 
-// PruneCalls forgets calls that finished before a time, and returns how many.
-func (s *Store) PruneCalls(ctx context.Context, before time.Time) (int64, error) {
-	if err := s.ExpireOutcomes(ctx, before); err != nil {
-		return 0, err
-	}
-	var n int64
-	err := s.writer.do(ctx, 0, func(tx *tx) (err error) {
-		n, err = tx.exec("DELETE FROM call WHERE finished < ?", before.UnixNano())
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("prune calls: %w", err)
-	}
-	return n, nil
-}
-
 func (s *Store) calls(ctx context.Context, where string, args ...any) ([]CallRow, error) {
 	rows, err := s.reads.QueryContext(ctx, "SELECT "+callColumns+" FROM call WHERE "+where, args...) //nolint:gosec // constants of this file
 	if err != nil {

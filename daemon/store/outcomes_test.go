@@ -236,3 +236,61 @@ func TestSubmittedIsKept(t *testing.T) {
 		s = open(t, dir)
 	}
 }
+
+// Pruning takes what is old from anywhere in the table, in several commits, and keeps what is
+// open, new or, beyond the number of records, named.
+func TestPruning(t *testing.T) {
+	s := open(t, t.TempDir())
+	old, fresh := time.Unix(100, 0), time.Unix(200, 0)
+	add := func(id string, accepted, finished time.Time, named bool) {
+		row := CallRow{ID: id, Sandbox: "a", Accepted: accepted}
+		if named {
+			row.RequestHash = []byte{1}
+		}
+		if err := s.AcceptCall(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+		if !finished.IsZero() {
+			if err := s.FinishCall(t.Context(), id, CallEnd{State: CallSucceeded, Finished: finished, Keep: named}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add("open", old, time.Time{}, false)
+	add("long", old, fresh, false)
+	for i := range pruneRows + 10 {
+		add(fmt.Sprint("old-", i), old, old, i%100 == 0)
+	}
+	add("last", old, old, true)
+	for i := range 10 {
+		add(fmt.Sprint("fresh-", i), fresh, fresh, i%2 == 0)
+	}
+	left := func() (ids []string) {
+		rows, err := s.Calls(t.Context(), CallQuery{Limit: 10000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			ids = append(ids, r.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if n, err := s.PruneCalls(t.Context(), time.Unix(150, 0)); err != nil || n != pruneRows+11 {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	want := []string{"fresh-0", "fresh-1", "fresh-2", "fresh-3", "fresh-4", "fresh-5", "fresh-6", "fresh-7", "fresh-8", "fresh-9", "long", "open"}
+	if got := left(); !slices.Equal(got, want) {
+		t.Errorf("left %v", got)
+	}
+	if n, err := s.pruneCalls(t.Context(), time.Unix(150, 0), 4); err != nil || n != 4 {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	want = []string{"fresh-0", "fresh-2", "fresh-4", "fresh-6", "fresh-7", "fresh-8", "fresh-9", "open"}
+	if got := left(); !slices.Equal(got, want) {
+		t.Errorf("left %v", got)
+	}
+	if n, err := s.PruneCalls(t.Context(), time.Unix(150, 0)); err != nil || n != 0 {
+		t.Errorf("pruned again %d, %v", n, err)
+	}
+}

@@ -29,6 +29,7 @@ const (
 	MaxInflightBytes  = 1073741824 // 1 GiB: arguments of all open calls of a daemon; RESOURCE_EXHAUSTED "inflight_bytes"
 	MaxRowValueBytes  = 262144     // 256 KiB: a result that the store keeps in its row; a larger one is a file of its own
 	MaxKeptOutcomes   = 10000      // outcomes of named and submitted calls that the store keeps; the oldest go
+	MaxCallRecords    = 1000000    // finished calls without a name that the store remembers for an hour; the oldest go
 	MaxKeptBytes      = 1073741824 // 1 GiB: the same in bytes
 	MaxRPCBytes       = 536870912  // 512 MiB: one gRPC message to the daemon; above every other limit, so that those answer with their names
 	MaxBodyBytes      = 402653184  // 384 MiB: one HTTP request body, room for base64 of MaxArgumentsBytes; RESOURCE_EXHAUSTED "body_bytes"

@@ -301,8 +301,8 @@ Global___RemoteError: _TypeAlias = RemoteError  # noqa: Y015
 class Call(_message.Message):
     """Call is one call as the daemon knows it. Finished calls are kept for a while: the record for
     an hour, and as long the outcome if the call was submitted or has a `call_id` of its caller's,
-    within 10 000 outcomes and 1 GiB in all; that of another call for at most five minutes, and
-    not over a restart of the daemon.
+    within 10 000 outcomes and 1 GiB in all. Of other calls the last million at least are known,
+    and the outcome for at most five minutes, not over a restart of the daemon.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
