@@ -11,8 +11,12 @@ import (
 // watchInterval is how often workers with calls are looked at, where there is a choice.
 const watchInterval = 100 * time.Millisecond
 
-// spinning is the share of a processor from which on a worker counts as busy computing.
-const spinning = 0.3
+// spinning is the share of a processor from which on a worker counts as busy computing, and
+// spinMemory how long that is remembered: on a host with much to do it may get less for a while.
+const (
+	spinning   = 0.2
+	spinMemory = time.Second
+)
 
 // choose is the worker for the next call: one that answers rather than one that does not, one
 // that waits rather than one that computes, then the one with the fewest calls, then the one
@@ -89,8 +93,10 @@ func (p *Pool) look() {
 		if w == nil {
 			continue
 		}
-		share := w.sampleCPU(now)
-		w.busy = share >= spinning && w.hasCallSince(now.Add(-watchInterval))
+		if w.sampleCPU(now) >= spinning {
+			w.spun = now
+		}
+		w.busy = now.Sub(w.spun) < spinMemory && w.hasCallSince(now.Add(-watchInterval))
 		if len(w.flights) == 0 {
 			w.stuck = false
 			continue

@@ -28,7 +28,7 @@ func (p *Pool) oomKilled(before uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := max(p.oomSeen, before)
-	if oomKills() <= seen {
+	if p.oomKills() <= seen {
 		return false
 	}
 	p.oomSeen = seen + 1

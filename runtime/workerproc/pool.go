@@ -80,24 +80,25 @@ type Pool struct {
 
 	stateMu sync.Mutex // held while Handler.State is called; taken before mu
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil while it does not run
-	owned   sync.WaitGroup  // workers and their readers; added to while ctx is set
-	readers sync.WaitGroup  // of output; they may outlive their workers
-	pipes   map[*output.Pipe]struct{}
-	slots   []*worker // the worker of each place; nil = none just now
-	alone   map[*worker]struct{}
-	former  map[*worker]struct{} // retired ones
-	waiting []queued             // frames for which no worker is ready
-	lonely  []queued             // calls that wait for a worker of their own
-	queued  int                  // bytes of all frames that were not written
-	flights map[string]*flight   // calls that a worker has, or will have alone
-	tried   int                  // places whose first worker was ready, or failed
-	failure *BootError           // why the last one did not start; nil once one is ready
-	ready   Ready                // the last one
-	turn    uint64               // grows with each call that is given away
-	watched bool                 // a timer will look at the workers
-	oomSeen uint64               // kills for memory that were told as the cause of a death
+	mu       sync.Mutex
+	ctx      context.Context // of Run; nil while it does not run
+	owned    sync.WaitGroup  // workers and their readers; added to while ctx is set
+	readers  sync.WaitGroup  // of output; they may outlive their workers
+	pipes    map[*output.Pipe]struct{}
+	slots    []*worker // the worker of each place; nil = none just now
+	alone    map[*worker]struct{}
+	former   map[*worker]struct{} // retired ones
+	waiting  []queued             // frames for which no worker is ready
+	lonely   []queued             // calls that wait for a worker of their own
+	queued   int                  // bytes of all frames that were not written
+	flights  map[string]*flight   // calls that a worker has, or will have alone
+	tried    int                  // places whose first worker was ready, or failed
+	failure  *BootError           // why the last one did not start; nil once one is ready
+	ready    Ready                // the last one
+	turn     uint64               // grows with each call that is given away
+	watched  bool                 // a timer will look at the workers
+	oomKills func() uint64
+	oomSeen  uint64 // kills for memory that were told as the cause of a death
 }
 
 type queued struct {
@@ -130,7 +131,7 @@ func New(cfg Config) *Pool {
 	return &Pool{
 		cfg: cfg, boots: make(chan struct{}, max(2, runtime.NumCPU())),
 		slots: make([]*worker, cfg.Workers), alone: map[*worker]struct{}{}, former: map[*worker]struct{}{},
-		flights: map[string]*flight{}, pipes: map[*output.Pipe]struct{}{},
+		oomKills: oomKills, flights: map[string]*flight{}, pipes: map[*output.Pipe]struct{}{},
 	}
 }
 

@@ -46,7 +46,7 @@ func (w *worker) spawn() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{id: newWorkerID(), started: time.Now(), oomKills: oomKills()}
+	p := &process{id: newWorkerID(), started: time.Now(), oomKills: w.p.oomKills()}
 	theirs, err := p.pipes(w)
 	defer closeAll(theirs) // the child has its own copies
 	if err == nil {

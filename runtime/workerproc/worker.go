@@ -63,7 +63,8 @@ type worker struct {
 	tellsStopped bool          // it answers pings and tells when stopped code has ended
 	pinged       bool          // a ping is not answered yet
 	stuck        bool          // and was not at the last look either
-	busy         bool          // it was computing at the last look
+	busy         bool          // it computes, by the last look
+	spun         time.Time     // when it was last seen to
 	sampled      time.Time     // when used was read
 	used         time.Duration // processor time
 }

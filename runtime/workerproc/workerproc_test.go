@@ -99,10 +99,16 @@ func wait[T any](t *testing.T, r *recorder, list *[]T, n int, what string) T {
 
 func supervise(t *testing.T, cfg Config) (*Pool, *recorder, func()) {
 	t.Helper()
-	rec := &recorder{}
+	s, rec := New(cfg), &recorder{}
+	return s, rec, run(t, s, rec)
+}
+
+// run runs a pool with a handler that records.
+func run(t *testing.T, s *Pool, rec *recorder) (stop func()) {
+	t.Helper()
+	cfg := &s.cfg
 	cfg.Keeper = true
 	cfg.Handler, cfg.Reaper, cfg.Logger = rec, reaper.New(false), slog.New(slog.NewTextHandler(t.Output(), nil))
-	s := New(cfg)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	reapCtx, stopReaper := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	var reaping sync.WaitGroup
@@ -110,7 +116,7 @@ func supervise(t *testing.T, cfg Config) (*Pool, *recorder, func()) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }() // ends with stop
 	var once sync.Once
-	stop := func() {
+	stop = func() {
 		once.Do(func() {
 			cancel(context.Canceled)
 			if err := <-done; err != nil {
@@ -121,7 +127,7 @@ func supervise(t *testing.T, cfg Config) (*Pool, *recorder, func()) {
 		})
 	}
 	t.Cleanup(stop)
-	return s, rec, stop
+	return stop
 }
 
 func foreign(boot string) Config {
