@@ -330,7 +330,7 @@ func openProvider(ctx context.Context, cfg Config, instance string, logger *slog
 	provider, err := providers.Open(ctx, name, providers.Config{
 		StateDir: dir, Instance: instance, RuntimePath: cfg.Runtime,
 		ContainerdAddress: cfg.ContainerdAddress, InsecureProcessAsRoot: cfg.InsecureProcessAsRoot,
-		RegistryConfig: cfg.RegistryConfig, AllowHostNetwork: cfg.AllowHostNetwork, Logger: logger,
+		RegistryConfig: cfg.RegistryConfig, AllowHostNetwork: cfg.AllowHostNetwork, BridgePool: cfg.BridgePool, Logger: logger,
 	})
 	if err != nil && cfg.Provider == "auto" {
 		return nil, fmt.Errorf("open provider auto: containers cannot run here: %w (--provider process runs sandboxes as plain processes, without isolation)", err)

@@ -36,6 +36,13 @@ func (n Network) IsZero() bool {
 	return n.Mode == NetworkNone && len(n.AllowCIDRs) == 0 && len(n.DNSServers) == 0
 }
 
+// Networker is a Handle of which the network can be changed.
+type Networker interface {
+	// SetNetwork replaces the ranges that a sandbox in mode BRIDGE may reach, at once.
+	// FailedPrecondition (UNSUPPORTED) if more than they would change.
+	SetNetwork(ctx context.Context, n Network) error
+}
+
 // Presser is a Handle that knows how its sandbox fares with its limits.
 type Presser interface {
 	// Pressure tells it; fields that cannot be known are zero.

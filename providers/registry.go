@@ -25,6 +25,9 @@ type Config struct {
 	RegistryConfig string
 	// AllowHostNetwork lets sandboxes use the host's network.
 	AllowHostNetwork bool
+	// BridgePool is the IPv4 range from which bridged sandboxes get their addresses; empty = one
+	// that is derived from Instance.
+	BridgePool string
 	// ExternalAllow are the address ranges and socket prefixes that the external provider may join.
 	ExternalAllow []string
 	Logger        *slog.Logger

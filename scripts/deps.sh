@@ -6,7 +6,7 @@ set -euo pipefail
 declare -A package_of=(
   [containerd]=containerd [runc]=runc [mmdebstrap]=mmdebstrap [curl]=curl [git]=git
   [busybox]=busybox-static [musl-gcc]=musl-tools [gcc]=gcc
-  [iptables]=iptables [ip]=iproute2 [mkfs.ext4]=e2fsprogs [losetup]=mount [prlimit]=util-linux [nsenter]=util-linux [node]=nodejs [npm]=npm
+  [iptables]=iptables [nft]=nftables [ip]=iproute2 [mkfs.ext4]=e2fsprogs [losetup]=mount [prlimit]=util-linux [nsenter]=util-linux [node]=nodejs [npm]=npm
 )
 missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("${package_of[$1]:-$1}"); }
@@ -14,7 +14,12 @@ need() { command -v "$1" >/dev/null 2>&1 || missing+=("${package_of[$1]:-$1}"); 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 for group in "$@"; do
   case $group in
-  containers) for tool in containerd runc mmdebstrap busybox musl-gcc gcc; do need "$tool"; done ;;
+  containers)
+    for tool in containerd runc mmdebstrap busybox musl-gcc gcc mkfs.ext4 nft ip; do need "$tool"; done
+    [ -x /usr/lib/cni/ptp ] || [ -x /opt/cni/bin/ptp ] || missing+=(containernetworking-plugins)
+    # One test needs it, and not every distribution has it.
+    command -v runsc >/dev/null 2>&1 || [ -z "$(apt-cache search --names-only '^runsc$' 2>/dev/null)" ] || missing+=(runsc)
+    ;;
   demo) need curl ;;
   faults) for tool in ip iptables mkfs.ext4 losetup prlimit nsenter; do need "$tool"; done ;;
   js) for tool in node npm; do need "$tool"; done ;;

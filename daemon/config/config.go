@@ -47,6 +47,8 @@ type Config struct {
 	RegistryConfig string `yaml:"registry-config"`
 	// AllowHostNetwork lets clients give sandboxes the host's network.
 	AllowHostNetwork bool `yaml:"allow-host-network"`
+	// BridgePool is the IPv4 range of bridged sandboxes' addresses; empty = one in 10.208.0.0/12.
+	BridgePool string `yaml:"bridge-pool"`
 	// InsecureProcessAsRoot lets the process provider, which isolates nothing, run as root.
 	InsecureProcessAsRoot bool `yaml:"insecure-process-as-root"`
 	// ParallelStarts is how many sandboxes start at once, the others wait in order; 0 = twice
@@ -205,7 +207,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("containerd-address", c.ContainerdAddress), slog.String("runtime", c.Runtime),
 		slog.String("log-dir", c.LogDir), slog.Any("events", c.Events), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
 		slog.String("registry-config", c.RegistryConfig),
-		slog.Bool("allow-host-network", c.AllowHostNetwork), slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
+		slog.Bool("allow-host-network", c.AllowHostNetwork), slog.String("bridge-pool", c.BridgePool), slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),
 		slog.Int("parallel-starts", c.ParallelStarts),
 		slog.Duration("shutdown-grace", c.ShutdownGrace), slog.String("log-level", c.LogLevel),
 		slog.String("log-format", c.LogFormat),

@@ -62,6 +62,7 @@ func flagSet(c *Config, out io.Writer) (*pflag.FlagSet, *string) {
 	flags.StringArrayVar(&c.AllowHostPath, "allow-host-path", c.AllowHostPath, "prefix below which clients on the Unix socket may name host directories (repeatable)")
 	flags.StringArrayVar(&c.ExternalAllow, "external-allow", c.ExternalAllow, "address range, address or path of sockets at which clients may join runtimes that someone else runs (repeatable; default none)")
 	flags.StringVar(&c.RegistryConfig, "registry-config", c.RegistryConfig, "config.json as docker writes it, with credentials for pulls that bring none (default none)")
+	flags.StringVar(&c.BridgePool, "bridge-pool", c.BridgePool, "IPv4 range from which bridged sandboxes get their addresses (default one in 10.208.0.0/12, by the state directory)")
 	flags.BoolVar(&c.AllowHostNetwork, "allow-host-network", c.AllowHostNetwork, "let clients give sandboxes the host's network (network mode HOST)")
 	flags.BoolVar(&c.InsecureProcessAsRoot, "insecure-process-as-root", c.InsecureProcessAsRoot, "let the process provider, which isolates nothing, run as root")
 	flags.IntVar(&c.ParallelStarts, "parallel-starts", c.ParallelStarts, "how many sandboxes start at once; the others wait in order (default twice the processors)")

@@ -24,10 +24,11 @@ const (
 	Sockets     = "sockets"
 	Directories = "directories"
 	PIDs        = "pids"
+	Devices     = "network devices"
 )
 
 // Kinds lists all kinds in the order in which they are shown.
-var Kinds = []string{Containers, Tasks, Snapshots, Leases, Mounts, CGroups, NetNS, LoopDevices, Sockets, Directories, PIDs}
+var Kinds = []string{Containers, Tasks, Snapshots, Leases, Mounts, CGroups, NetNS, LoopDevices, Sockets, Directories, PIDs, Devices}
 
 // Census is what there is, by kind; the items are sorted.
 type Census map[string][]string
@@ -35,7 +36,7 @@ type Census map[string][]string
 // Take looks once. Each address is a containerd to ask; one that does not exist has nothing.
 func Take(ctx context.Context, containerd ...string) (Census, error) {
 	c := Census{}
-	for _, look := range []func(Census) error{mounts, cgroups, netNamespaces, loopDevices, sockets, directories, processes} {
+	for _, look := range []func(Census) error{mounts, cgroups, netNamespaces, loopDevices, sockets, directories, processes, devices} {
 		if err := look(c); err != nil {
 			return nil, fmt.Errorf("take census: %w", err)
 		}

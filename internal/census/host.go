@@ -65,6 +65,18 @@ func netNamespaces(c Census) error {
 	return nil
 }
 
+// devices are all network devices of this network namespace.
+func devices(c Census) error {
+	entries, err := os.ReadDir("/sys/class/net")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		c.add(Devices, e.Name())
+	}
+	return nil
+}
+
 func loopDevices(c Census) error {
 	used, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

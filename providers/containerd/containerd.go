@@ -65,6 +65,8 @@ type Provider struct {
 	client *client.Client
 	exits  providers.Exits
 	unpack singleflight.Group
+	pool   pool
+	rules  rules
 
 	mu         sync.Mutex
 	locks      map[string]*idLock
@@ -115,6 +117,11 @@ func New(ctx context.Context, cfg providers.Config) (*Provider, error) {
 		cfg: cfg, log: cfg.Logger.With("provider", Name), client: c,
 		locks: map[string]*idLock{}, imageUsers: map[string]int{},
 	}
+	if p.pool, err = newPool(cfg.Instance, cfg.BridgePool); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	p.rules.table, p.rules.pool = p.networkID(), p.pool
 	p.closing, p.stop = context.WithCancelCause(namespaces.WithNamespace(context.Background(), Namespace))
 	err = p.probe(ctx)
 	if err == nil {

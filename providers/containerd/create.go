@@ -105,6 +105,9 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := dir.make(spec, owner); err != nil {
 		return err
 	}
+	if err := dir.noteNetwork(spec.Network); err != nil {
+		return err
+	}
 	runtime, err := p.runtime(spec.Security.RuntimeHandler)
 	if err != nil {
 		return err
@@ -147,6 +150,9 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 		return fmt.Errorf("make task: %w", err)
 	}
 	if err := failpoint.Inject("create/afterTask"); err != nil {
+		return err
+	}
+	if err := p.attach(ctx, spec, task.Pid()); err != nil {
 		return err
 	}
 	if err := task.Start(ctx); err != nil {
@@ -255,6 +261,9 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 		return err
 	}
 	if err := p.sweep(ctx, cid); err != nil {
+		return err
+	}
+	if err := p.detach(ctx, id); err != nil {
 		return err
 	}
 	if err := p.client.ContainerService().Delete(ctx, cid); err != nil && !errdefs.IsNotFound(err) {

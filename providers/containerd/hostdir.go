@@ -115,7 +115,7 @@ func (d hostDir) remove() error {
 	if err := d.removeLower(); err != nil {
 		return err
 	}
-	for _, name := range []string{projectName, bundleName, socketDirName, logName, stdinName, lowerName, diskName, diskFile, ""} {
+	for _, name := range []string{projectName, bundleName, socketDirName, logName, stdinName, lowerName, diskName, diskFile, resolvName, networkName, networkName + ".new", ""} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove directory: %w", err)
 		}

@@ -18,6 +18,9 @@ import (
 // List returns every sandbox of this daemon: whatever has a container, a lease or a directory.
 func (p *Provider) List(ctx context.Context) ([]providers.Status, error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
+	if err := p.restoreRules(ctx); err != nil { // a look at all is a look at these, too
+		p.log.Error("network rules not restored", "err", err)
+	}
 	statuses, err := p.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", p.translate(err))

@@ -169,3 +169,32 @@ func (s *suite) refused(t *testing.T, spec providers.Spec) {
 		t.Errorf("create %s: %v, want FailedPrecondition", spec.ID, err)
 	}
 }
+
+// testNetwork: what a provider cannot filter it refuses, and the host's network is refused
+// unless the daemon allows it.
+func testNetwork(t *testing.T, s *suite) {
+	for id, n := range map[string]providers.Network{
+		"host-network": {Mode: providers.NetworkHost},
+		"bridged":      {Mode: providers.NetworkBridge, AllowCIDRs: []string{"192.0.2.0/24"}},
+	} {
+		spec := s.spec(id)
+		spec.Network = n
+		if !s.Isolated || n.Mode == providers.NetworkHost {
+			s.refused(t, spec)
+		}
+	}
+	if !s.Isolated {
+		return
+	}
+	for id, n := range map[string]providers.Network{
+		"metadata": {Mode: providers.NetworkBridge, AllowCIDRs: []string{"169.254.169.254/32"}},
+		"no-range": {Mode: providers.NetworkBridge, AllowCIDRs: []string{"example.com"}},
+		"no-mode":  {AllowCIDRs: []string{"192.0.2.0/24"}},
+	} {
+		spec := s.spec(id)
+		spec.Network = n
+		if _, err := s.p.Create(t.Context(), spec); !errs.Is(err, errs.InvalidArgument) {
+			t.Errorf("%s: %v, want InvalidArgument", id, err)
+		}
+	}
+}

@@ -72,6 +72,7 @@ func Run(t *testing.T, f Features) {
 		"ReadOnly":              testReadOnly,
 		"UserNamespace":         testUserNamespace,
 		"RuntimeHandler":        testRuntimeHandler,
+		"Network":               testNetwork,
 	}
 	if f.Foreign != nil {
 		for _, name := range []string{
