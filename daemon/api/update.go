@@ -75,9 +75,12 @@ func fromUpdate(r *agentixv1.UpdateSandboxRequest) (u sandboxes.Update, err erro
 				idle, err = fromDuration("sandbox.idle_timeout", want.GetIdleTimeout())
 			}
 			u.IdleTimeout = &idle
+		case path == "network.allow_cidrs":
+			cidrs := want.GetNetwork().GetAllowCidrs()
+			u.AllowCIDRs = &cidrs
 		case path == "name":
 		default:
-			return u, errs.Invalid("update_mask", "%.80q cannot be changed; labels, labels.KEY, expire_time, ttl and idle_timeout can", path)
+			return u, errs.Invalid("update_mask", "%.80q cannot be changed; labels, labels.KEY, expire_time, ttl, idle_timeout and network.allow_cidrs can", path)
 		}
 		if err != nil {
 			return u, err
@@ -87,7 +90,7 @@ func fromUpdate(r *agentixv1.UpdateSandboxRequest) (u sandboxes.Update, err erro
 }
 
 // camelPaths are the paths as they stand in JSON, where a query parameter may take them from.
-var camelPaths = map[string]string{"expireTime": "expire_time", "idleTimeout": "idle_timeout"}
+var camelPaths = map[string]string{"expireTime": "expire_time", "idleTimeout": "idle_timeout", "network.allowCidrs": "network.allow_cidrs"}
 
 // setPaths are the paths of a request without a mask.
 func setPaths(want *agentixv1.Sandbox) (paths []string) {
@@ -102,6 +105,9 @@ func setPaths(want *agentixv1.Sandbox) (paths []string) {
 	}
 	if want.GetIdleTimeout() != nil {
 		paths = append(paths, "idle_timeout")
+	}
+	if len(want.GetNetwork().GetAllowCidrs()) > 0 {
+		paths = append(paths, "network.allow_cidrs")
 	}
 	return paths
 }

@@ -38,8 +38,8 @@ func (m *Manager) watchPressure(ctx context.Context) {
 				delete(seen, e)
 			}
 		}
-		for e, handle := range ready {
-			now, err := handle.Pressure(ctx)
+		for e, box := range ready {
+			now, err := box.Pressure(ctx)
 			if err != nil {
 				continue
 			}
@@ -47,7 +47,7 @@ func (m *Manager) watchPressure(ctx context.Context) {
 			if !known {
 				f = &fare{next: map[string]time.Time{}}
 				seen[e] = f
-				if e.rec.Sandbox.CreateTime.Before(began) { // the daemon before has told
+				if box.made.Before(began) { // the daemon before has told
 					f.told = now
 				}
 			}
@@ -56,14 +56,19 @@ func (m *Manager) watchPressure(ctx context.Context) {
 	}
 }
 
-// readyHandles are the handles of READY sandboxes that can tell their pressure.
-func (m *Manager) readyHandles() map[*entry]providers.Presser {
+// pressedBox is a READY sandbox that can tell its pressure.
+type pressedBox struct {
+	providers.Presser
+	made time.Time
+}
+
+func (m *Manager) readyHandles() map[*entry]pressedBox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ready := map[*entry]providers.Presser{}
+	ready := map[*entry]pressedBox{}
 	for _, e := range m.entries {
 		if p, ok := e.handle.(providers.Presser); ok && e.rec.Sandbox.State == Ready {
-			ready[e] = p
+			ready[e] = pressedBox{p, e.rec.Sandbox.CreateTime}
 		}
 	}
 	return ready

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/providers"
 )
 
 // Update is what to change of a sandbox; nil leaves a thing as it is.
@@ -18,6 +20,7 @@ type Update struct {
 	ExpireTime  *time.Time         // zero = never
 	TTL         *time.Duration     // from now on; never ends the sandbox earlier than it would
 	IdleTimeout *time.Duration     // 0 = never
+	AllowCIDRs  *[]string          // what a bridged sandbox may reach, from now on
 }
 
 func (u Update) validate() error {
@@ -64,6 +67,12 @@ func (u Update) apply(s *Sandbox, now time.Time) error {
 	if u.IdleTimeout != nil {
 		s.IdleTimeout = *u.IdleTimeout
 	}
+	if u.AllowCIDRs != nil {
+		s.Network.AllowCIDRs = slices.Clone(*u.AllowCIDRs)
+		if _, err := s.Network.Egress(); err != nil {
+			return err //nolint:wrapcheck // Of package errs, for clients.
+		}
+	}
 	return nil
 }
 
@@ -91,6 +100,11 @@ func (m *Manager) Update(ctx context.Context, id string, u Update) (Sandbox, err
 	if err != nil {
 		return Sandbox{}, err
 	}
+	if u.AllowCIDRs != nil {
+		if err := m.setNetwork(ctx, e, rec.Sandbox.Network); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return Sandbox{}, fmt.Errorf("encode record of sandbox %s: %w", id, err)
@@ -105,6 +119,18 @@ func (m *Manager) Update(ctx context.Context, id string, u Update) (Sandbox, err
 	m.changedLocked(e)
 	m.look()
 	return m.shown(e), nil
+}
+
+// setNetwork changes what a sandbox may reach; the caller holds e.op.
+func (m *Manager) setNetwork(ctx context.Context, e *entry, n providers.Network) error {
+	m.mu.Lock()
+	handle, engine := e.handle, e.rec.Sandbox.Provider
+	m.mu.Unlock()
+	networker, can := handle.(providers.Networker)
+	if !can {
+		return errs.New(errs.FailedPrecondition, errs.Unsupported, "sandbox.network: the %s provider cannot change it", engine)
+	}
+	return networker.SetNetwork(ctx, n) //nolint:wrapcheck // Of package errs, for clients.
 }
 
 // hold waits for its turn at a sandbox that is there and not being removed. The caller

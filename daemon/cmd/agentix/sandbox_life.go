@@ -52,10 +52,11 @@ func (f *expiryFlags) set(s *agentixv1.Sandbox) error {
 func newSandboxUpdate(a *app) *cobra.Command {
 	var f expiryFlags
 	var labels, unlabel []string
-	var never bool
+	var never, allowNothing bool
+	var allow []string
 	command := &cobra.Command{
 		Use:     "update SANDBOX",
-		Short:   "Change labels and expiry of a sandbox",
+		Short:   "Change labels, expiry and network of a sandbox",
 		Args:    exactly(1),
 		Example: "  agentix sandbox update box --ttl 1h --label team=x --unlabel old",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,6 +84,13 @@ func newSandboxUpdate(a *app) *cobra.Command {
 			if cmd.Flags().Changed("idle-timeout") {
 				paths = append(paths, "idle_timeout")
 			}
+			if len(allow) > 0 || allowNothing {
+				if len(allow) > 0 && allowNothing {
+					return errors.New("--allow-nothing excludes --allow-cidr")
+				}
+				s.Network = &agentixv1.Network{AllowCidrs: allow}
+				paths = append(paths, "network.allow_cidrs")
+			}
 			if len(paths) == 0 {
 				return errors.New("nothing to change; see agentix sandbox update --help")
 			}
@@ -107,6 +115,8 @@ func newSandboxUpdate(a *app) *cobra.Command {
 	f.add(flags)
 	flags.Lookup("idle-timeout").Usage = "delete it after this long without a call; 0 = never"
 	flags.BoolVar(&never, "never-expire", false, "take its expire time away")
+	flags.StringArrayVar(&allow, "allow-cidr", nil, "range that a bridged sandbox may reach, instead of those before; repeatable")
+	flags.BoolVar(&allowNothing, "allow-nothing", false, "a bridged sandbox reaches nothing")
 	flags.StringArrayVarP(&labels, "label", "l", nil, "NAME=VALUE label to set; repeatable")
 	flags.StringArrayVar(&unlabel, "unlabel", nil, "NAME of a label to remove; repeatable")
 	return command

@@ -34,6 +34,10 @@ func TestSandboxUpdate(t *testing.T) {
 		{[]string{"--expire-time", "2026-11-29T13:00:00+01:00", "--idle-timeout", "0"}, &agentixv1.Sandbox{
 			Expiration: &agentixv1.Sandbox_ExpireTime{ExpireTime: timestamppb.New(noon)},
 		}, []string{"expire_time", "idle_timeout"}},
+		{[]string{"--allow-cidr", "10.0.0.0/8", "--allow-cidr", "::/0"}, &agentixv1.Sandbox{
+			Network: &agentixv1.Network{AllowCidrs: []string{"10.0.0.0/8", "::/0"}},
+		}, []string{"network.allow_cidrs"}},
+		{[]string{"--allow-nothing"}, &agentixv1.Sandbox{Network: &agentixv1.Network{}}, []string{"network.allow_cidrs"}},
 		{[]string{"--never-expire"}, &agentixv1.Sandbox{}, []string{"expire_time"}},
 	} {
 		ran := execute(t, "", append([]string{"--address", address, "sandbox", "update", "box"}, c.args...)...)

@@ -1110,8 +1110,8 @@ type UpdateSandboxRequest struct {
 	// The sandbox by its `name`, with the new values.
 	Sandbox *Sandbox `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// What to change: `labels` (all of them), `labels.KEY` (that one; removed if the sandbox has
-	// no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`. Any other field is
-	// refused. Empty = those of these fields that are set; over REST, those in the body.
+	// no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`,
+	// `network.allow_cidrs` (all of them; none = nothing is reached). Any other field is refused. Empty = those of these fields that are set; over REST, those in the body.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -50,7 +50,9 @@ type SandboxServiceClient interface {
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
-	// UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+	// UpdateSandbox changes labels, expiry, idle time-out and the ranges that a bridged sandbox may
+	// reach, and nothing else. New ranges hold for every packet from the answer on, also
+	// for connections that exist; meanwhile those of before or the new ones hold, never others.
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
 	// FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
@@ -213,7 +215,9 @@ type SandboxServiceServer interface {
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
-	// UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+	// UpdateSandbox changes labels, expiry, idle time-out and the ranges that a bridged sandbox may
+	// reach, and nothing else. New ranges hold for every packet from the answer on, also
+	// for connections that exist; meanwhile those of before or the new ones hold, never others.
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
 	// FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.

@@ -661,8 +661,8 @@ class UpdateSandboxRequest(_message.Message):
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """What to change: `labels` (all of them), `labels.KEY` (that one; removed if the sandbox has
-        no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`. Any other field is
-        refused. Empty = those of these fields that are set; over REST, those in the body.
+        no value for it), `expire_time` (unset = never expires), `ttl`, `idle_timeout`,
+        `network.allow_cidrs` (all of them; none = nothing is reached). Any other field is refused. Empty = those of these fields that are set; over REST, those in the body.
         """
 
     def __init__(

@@ -50,7 +50,9 @@ class SandboxServiceStub:
     Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
     """
     UpdateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.UpdateSandboxRequest, _sandbox_service_pb2.Sandbox]
-    """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+    """UpdateSandbox changes labels, expiry, idle time-out and the ranges that a bridged sandbox may
+    reach, and nothing else. New ranges hold for every packet from the answer on, also
+    for connections that exist; meanwhile those of before or the new ones hold, never others.
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
     FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
@@ -112,7 +114,9 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     Errors: INVALID_ARGUMENT (INVALID_FIELD) for a filter or token that cannot be read.
     """
     UpdateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.UpdateSandboxRequest, _sandbox_service_pb2.Sandbox]  # type: ignore[assignment]
-    """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+    """UpdateSandbox changes labels, expiry, idle time-out and the ranges that a bridged sandbox may
+    reach, and nothing else. New ranges hold for every packet from the answer on, also
+    for connections that exist; meanwhile those of before or the new ones hold, never others.
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
     FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.
@@ -195,7 +199,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_service_pb2.UpdateSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_service_pb2.Sandbox, _abc.Awaitable[_sandbox_service_pb2.Sandbox]]:
-        """UpdateSandbox changes labels, expiry and idle time-out of a sandbox, and nothing else.
+        """UpdateSandbox changes labels, expiry, idle time-out and the ranges that a bridged sandbox may
+        reach, and nothing else. New ranges hold for every packet from the answer on, also
+        for connections that exist; meanwhile those of before or the new ones hold, never others.
 
         Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND),
         FAILED_PRECONDITION (SANDBOX_NOT_READY) once it is being removed.

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import pathlib
+import socket
 import subprocess
 import sys
 import time
@@ -99,3 +101,15 @@ def survivors(n: int, marker: str) -> int:
             os._exit(0)
         os.wait()
     return n
+
+
+def read(path: str) -> str:
+    return pathlib.Path(path).read_text()
+
+
+def connect(host: str, port: int) -> str:
+    try:
+        with socket.create_connection((host, port), timeout=2):
+            return "ok"
+    except OSError as e:
+        return str(e)
