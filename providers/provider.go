@@ -88,6 +88,15 @@ type Imager interface {
 	DeleteImage(ctx context.Context, name string) error
 }
 
+// Snapshotter is a provider that can make an image of a sandbox.
+type Snapshotter interface {
+	// Snapshot makes an image of what is on the sandbox's root file system now: of the image that
+	// it was made of, and what it has changed. Its processes stand still meanwhile. What is
+	// mounted into it is not part of it, nor is its memory. An image of that name is replaced.
+	// NotFound (SandboxNotFound).
+	Snapshot(ctx context.Context, id, image string) (Image, error)
+}
+
 // Spec is what to create.
 type Spec struct {
 	ID      string

@@ -59,6 +59,19 @@ func fromSandbox(ctx context.Context, want *agentixv1.Sandbox) (sandboxes.Create
 	return request, nil
 }
 
+// SnapshotSandbox makes an image of a sandbox.
+func (s *sandboxService) SnapshotSandbox(ctx context.Context, r *agentixv1.SnapshotSandboxRequest) (*agentixv1.Image, error) {
+	id, err := parseSandbox("name", r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	image, err := s.manager.Snapshot(ctx, id, r.GetImage())
+	if err != nil {
+		return nil, named(err, "sandbox", r.GetName())
+	}
+	return toImage(image), nil
+}
+
 // GetSandbox returns one sandbox.
 func (s *sandboxService) GetSandbox(ctx context.Context, r *agentixv1.GetSandboxRequest) (*agentixv1.Sandbox, error) {
 	id, err := parseSandbox("name", r.GetName())

@@ -82,6 +82,8 @@ var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Imager   = (*Provider)(nil)
 	_ providers.Limiter  = (*Provider)(nil)
+
+	_ providers.Snapshotter = (*Provider)(nil)
 )
 
 // New connects to containerd. It fails, naming what is missing, if sandboxes cannot run there.

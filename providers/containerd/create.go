@@ -98,6 +98,9 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err != nil {
 		return err
 	}
+	if err := p.keepImage(ctx, cid, image); err != nil {
+		return err
+	}
 	owner := 0
 	if spec.Security.UserNamespace {
 		owner = hostUID(cid)
@@ -114,7 +117,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	}
 	labels := p.labels(spec.ID)
 	opts := []client.NewContainerOpts{
-		client.WithContainerLabels(labels),
+		client.WithContainerLabels(withImage(labels, image)),
 		client.WithImageName(image.Name()),
 		runtime,
 		client.WithNewSpec(p.specOpts(spec, config)...),

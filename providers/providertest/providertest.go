@@ -67,6 +67,7 @@ func Run(t *testing.T, f Features) {
 		"PauseOverRestart":      testPauseOverRestart,
 		"Images":                testImages,
 		"Bundle":                testBundle,
+		"Snapshot":              testSnapshot,
 		"OpenFiles":             testOpenFiles,
 		"Disk":                  testDisk,
 		"ReadOnly":              testReadOnly,

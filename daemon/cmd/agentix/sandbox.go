@@ -20,7 +20,7 @@ func newSandbox(a *app) *cobra.Command {
 		Short:   "Create, list, change, pause and remove sandboxes",
 		Args:    cobra.NoArgs,
 	}
-	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxRemove(a), newSandboxUpdate(a), newSandboxWatch(a),
+	command.AddCommand(newSandboxCreate(a), newSandboxList(a), newSandboxSnapshot(a), newSandboxRemove(a), newSandboxUpdate(a), newSandboxWatch(a),
 		newSandboxPause(a), newSandboxResume(a))
 	return command
 }
@@ -264,4 +264,31 @@ func newSandboxRemove(a *app) *cobra.Command {
 	command.Flags().StringVar(&filter, "filter", "", `all that match, for example 'labels.team = "x"'; '*' is everything`)
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "with --filter: print what would be removed")
 	return command
+}
+
+func newSandboxSnapshot(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "snapshot SANDBOX IMAGE",
+		Short: "Make an image of a sandbox's file system as it is now, and print its name",
+		Long: "snapshot keeps what is on the sandbox's root file system, not its memory and not what is mounted\n" +
+			"into it. sandbox create --image IMAGE forks from it as often as wanted.",
+		Args: exactly(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect()
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			request := &agentixv1.SnapshotSandboxRequest{Name: sandboxName(args[0]), Image: args[1]}
+			image, err := c.sandboxes.SnapshotSandbox(cmd.Context(), request)
+			if err != nil {
+				return fmt.Errorf("snapshot %s: %w", args[0], err)
+			}
+			if a.output == "json" {
+				return writeJSON(cmd.OutOrStdout(), image)
+			}
+			writeln(cmd.OutOrStdout(), oneLine(image.GetName()))
+			return nil
+		},
+	}
 }

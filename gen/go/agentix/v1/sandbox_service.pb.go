@@ -1629,12 +1629,68 @@ func (x *DeleteSandboxRequest) GetAllowMissing() bool {
 	return false
 }
 
+// SnapshotSandboxRequest names a sandbox and the image to make of it.
+type SnapshotSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sandboxes/{id}`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the image. One that has this name already is replaced; sandboxes made of that
+	// go on.
+	Image         string `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSandboxRequest) Reset() {
+	*x = SnapshotSandboxRequest{}
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSandboxRequest) ProtoMessage() {}
+
+func (x *SnapshotSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentix_v1_sandbox_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSandboxRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_agentix_v1_sandbox_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SnapshotSandboxRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SnapshotSandboxRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
 var File_agentix_v1_sandbox_service_proto protoreflect.FileDescriptor
 
 const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\n" +
 	" agentix/v1/sandbox_service.proto\x12\n" +
-	"agentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\b\n" +
+	"agentix.v1\x1a\x1eagentix/v1/image_service.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\b\n" +
 	"\aSandbox\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.agentix.v1.SandboxStateB\x04\xe2A\x01\x03R\x05state\x127\n" +
@@ -1734,7 +1790,10 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\asandbox\x18\x02 \x01(\v2\x13.agentix.v1.SandboxR\asandbox\"U\n" +
 	"\x14DeleteSandboxRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12#\n" +
-	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing*r\n" +
+	"\rallow_missing\x18\x02 \x01(\bR\fallowMissing\"N\n" +
+	"\x16SnapshotSandboxRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12\x1a\n" +
+	"\x05image\x18\x02 \x01(\tB\x04\xe2A\x01\x02R\x05image*r\n" +
 	"\vNetworkMode\x12\x1c\n" +
 	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NETWORK_MODE_NONE\x10\x01\x12\x17\n" +
@@ -1764,7 +1823,7 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n" +
 	"\x1bSANDBOX_CHANGE_TYPE_CHANGED\x10\x02\x12\x1f\n" +
-	"\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x032\xa2\b\n" +
+	"\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x032\x98\t\n" +
 	"\x0eSandboxService\x12f\n" +
 	"\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18:\asandbox\"\r/v1/sandboxes\x12`\n" +
 	"\n" +
@@ -1775,7 +1834,8 @@ const file_agentix_v1_sandbox_service_proto_rawDesc = "" +
 	"\fPauseSandbox\x12\x1f.agentix.v1.PauseSandboxRequest\x1a\x13.agentix.v1.Sandbox\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/{name=sandboxes/*}:pause\x12p\n" +
 	"\rResumeSandbox\x12 .agentix.v1.ResumeSandboxRequest\x1a\x13.agentix.v1.Sandbox\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/{name=sandboxes/*}:resume\x12\x9b\x01\n" +
 	"\x17DeleteMatchingSandboxes\x12*.agentix.v1.DeleteMatchingSandboxesRequest\x1a+.agentix.v1.DeleteMatchingSandboxesResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/sandboxes:deleteMatching\x12v\n" +
-	"\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
+	"\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01\x12t\n" +
+	"\x0fSnapshotSandbox\x12\".agentix.v1.SnapshotSandboxRequest\x1a\x11.agentix.v1.Image\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/{name=sandboxes/*}:snapshotB:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3"
 
 var (
 	file_agentix_v1_sandbox_service_proto_rawDescOnce sync.Once
@@ -1790,7 +1850,7 @@ func file_agentix_v1_sandbox_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agentix_v1_sandbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agentix_v1_sandbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agentix_v1_sandbox_service_proto_goTypes = []any{
 	(NetworkMode)(0),                        // 0: agentix.v1.NetworkMode
 	(SandboxState)(0),                       // 1: agentix.v1.SandboxState
@@ -1815,31 +1875,33 @@ var file_agentix_v1_sandbox_service_proto_goTypes = []any{
 	(*WatchSandboxesResponse)(nil),          // 20: agentix.v1.WatchSandboxesResponse
 	(*SandboxChange)(nil),                   // 21: agentix.v1.SandboxChange
 	(*DeleteSandboxRequest)(nil),            // 22: agentix.v1.DeleteSandboxRequest
-	nil,                                     // 23: agentix.v1.Sandbox.LabelsEntry
-	nil,                                     // 24: agentix.v1.Sandbox.EnvEntry
-	(*timestamppb.Timestamp)(nil),           // 25: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),             // 26: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),           // 27: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),                   // 28: google.protobuf.Empty
+	(*SnapshotSandboxRequest)(nil),          // 23: agentix.v1.SnapshotSandboxRequest
+	nil,                                     // 24: agentix.v1.Sandbox.LabelsEntry
+	nil,                                     // 25: agentix.v1.Sandbox.EnvEntry
+	(*timestamppb.Timestamp)(nil),           // 26: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 27: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),           // 28: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),                   // 29: google.protobuf.Empty
+	(*Image)(nil),                           // 30: agentix.v1.Image
 }
 var file_agentix_v1_sandbox_service_proto_depIdxs = []int32{
 	1,  // 0: agentix.v1.Sandbox.state:type_name -> agentix.v1.SandboxState
 	2,  // 1: agentix.v1.Sandbox.reason:type_name -> agentix.v1.SandboxReason
-	23, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
-	24, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
+	24, // 2: agentix.v1.Sandbox.labels:type_name -> agentix.v1.Sandbox.LabelsEntry
+	25, // 3: agentix.v1.Sandbox.env:type_name -> agentix.v1.Sandbox.EnvEntry
 	5,  // 4: agentix.v1.Sandbox.resources:type_name -> agentix.v1.Resources
-	25, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
+	26, // 5: agentix.v1.Sandbox.create_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: agentix.v1.Sandbox.runtime:type_name -> agentix.v1.Runtime
-	25, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
-	26, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
-	26, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
+	26, // 7: agentix.v1.Sandbox.expire_time:type_name -> google.protobuf.Timestamp
+	27, // 8: agentix.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	27, // 9: agentix.v1.Sandbox.idle_timeout:type_name -> google.protobuf.Duration
 	6,  // 10: agentix.v1.Sandbox.network:type_name -> agentix.v1.Network
 	7,  // 11: agentix.v1.Sandbox.security:type_name -> agentix.v1.Security
 	0,  // 12: agentix.v1.Network.mode:type_name -> agentix.v1.NetworkMode
 	4,  // 13: agentix.v1.CreateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
 	4,  // 14: agentix.v1.ListSandboxesResponse.sandboxes:type_name -> agentix.v1.Sandbox
 	4,  // 15: agentix.v1.UpdateSandboxRequest.sandbox:type_name -> agentix.v1.Sandbox
-	27, // 16: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
+	28, // 16: agentix.v1.UpdateSandboxRequest.update_mask:type_name -> google.protobuf.FieldMask
 	18, // 17: agentix.v1.DeleteMatchingSandboxesResponse.failures:type_name -> agentix.v1.DeletionFailure
 	21, // 18: agentix.v1.WatchSandboxesResponse.changes:type_name -> agentix.v1.SandboxChange
 	3,  // 19: agentix.v1.SandboxChange.type:type_name -> agentix.v1.SandboxChangeType
@@ -1853,17 +1915,19 @@ var file_agentix_v1_sandbox_service_proto_depIdxs = []int32{
 	15, // 27: agentix.v1.SandboxService.ResumeSandbox:input_type -> agentix.v1.ResumeSandboxRequest
 	16, // 28: agentix.v1.SandboxService.DeleteMatchingSandboxes:input_type -> agentix.v1.DeleteMatchingSandboxesRequest
 	19, // 29: agentix.v1.SandboxService.WatchSandboxes:input_type -> agentix.v1.WatchSandboxesRequest
-	4,  // 30: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
-	4,  // 31: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
-	12, // 32: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
-	4,  // 33: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
-	28, // 34: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
-	4,  // 35: agentix.v1.SandboxService.PauseSandbox:output_type -> agentix.v1.Sandbox
-	4,  // 36: agentix.v1.SandboxService.ResumeSandbox:output_type -> agentix.v1.Sandbox
-	17, // 37: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
-	20, // 38: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
+	23, // 30: agentix.v1.SandboxService.SnapshotSandbox:input_type -> agentix.v1.SnapshotSandboxRequest
+	4,  // 31: agentix.v1.SandboxService.CreateSandbox:output_type -> agentix.v1.Sandbox
+	4,  // 32: agentix.v1.SandboxService.GetSandbox:output_type -> agentix.v1.Sandbox
+	12, // 33: agentix.v1.SandboxService.ListSandboxes:output_type -> agentix.v1.ListSandboxesResponse
+	4,  // 34: agentix.v1.SandboxService.UpdateSandbox:output_type -> agentix.v1.Sandbox
+	29, // 35: agentix.v1.SandboxService.DeleteSandbox:output_type -> google.protobuf.Empty
+	4,  // 36: agentix.v1.SandboxService.PauseSandbox:output_type -> agentix.v1.Sandbox
+	4,  // 37: agentix.v1.SandboxService.ResumeSandbox:output_type -> agentix.v1.Sandbox
+	17, // 38: agentix.v1.SandboxService.DeleteMatchingSandboxes:output_type -> agentix.v1.DeleteMatchingSandboxesResponse
+	20, // 39: agentix.v1.SandboxService.WatchSandboxes:output_type -> agentix.v1.WatchSandboxesResponse
+	30, // 40: agentix.v1.SandboxService.SnapshotSandbox:output_type -> agentix.v1.Image
+	31, // [31:41] is the sub-list for method output_type
+	21, // [21:31] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1874,6 +1938,7 @@ func file_agentix_v1_sandbox_service_proto_init() {
 	if File_agentix_v1_sandbox_service_proto != nil {
 		return
 	}
+	file_agentix_v1_image_service_proto_init()
 	file_agentix_v1_sandbox_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*Sandbox_ExpireTime)(nil),
 		(*Sandbox_Ttl)(nil),
@@ -1884,7 +1949,7 @@ func file_agentix_v1_sandbox_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentix_v1_sandbox_service_proto_rawDesc), len(file_agentix_v1_sandbox_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	SandboxService_ResumeSandbox_FullMethodName           = "/agentix.v1.SandboxService/ResumeSandbox"
 	SandboxService_DeleteMatchingSandboxes_FullMethodName = "/agentix.v1.SandboxService/DeleteMatchingSandboxes"
 	SandboxService_WatchSandboxes_FullMethodName          = "/agentix.v1.SandboxService/WatchSandboxes"
+	SandboxService_SnapshotSandbox_FullMethodName         = "/agentix.v1.SandboxService/SnapshotSandbox"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -87,6 +88,15 @@ type SandboxServiceClient interface {
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
 	WatchSandboxes(ctx context.Context, in *WatchSandboxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSandboxesResponse], error)
+	// SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+	// CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+	// changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+	// a mount) and its memory are not part of it. The sandbox goes on as before.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+	// (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+	// RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
+	SnapshotSandbox(ctx context.Context, in *SnapshotSandboxRequest, opts ...grpc.CallOption) (*Image, error)
 }
 
 type sandboxServiceClient struct {
@@ -196,6 +206,16 @@ func (c *sandboxServiceClient) WatchSandboxes(ctx context.Context, in *WatchSand
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchSandboxesClient = grpc.ServerStreamingClient[WatchSandboxesResponse]
 
+func (c *sandboxServiceClient) SnapshotSandbox(ctx context.Context, in *SnapshotSandboxRequest, opts ...grpc.CallOption) (*Image, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Image)
+	err := c.cc.Invoke(ctx, SandboxService_SnapshotSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -252,6 +272,15 @@ type SandboxServiceServer interface {
 	//
 	// Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
 	WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[WatchSandboxesResponse]) error
+	// SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+	// CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+	// changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+	// a mount) and its memory are not part of it. The sandbox goes on as before.
+	//
+	// Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+	// (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+	// RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
+	SnapshotSandbox(context.Context, *SnapshotSandboxRequest) (*Image, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -288,6 +317,9 @@ func (UnimplementedSandboxServiceServer) DeleteMatchingSandboxes(context.Context
 }
 func (UnimplementedSandboxServiceServer) WatchSandboxes(*WatchSandboxesRequest, grpc.ServerStreamingServer[WatchSandboxesResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchSandboxes not implemented")
+}
+func (UnimplementedSandboxServiceServer) SnapshotSandbox(context.Context, *SnapshotSandboxRequest) (*Image, error) {
+	return nil, status.Error(codes.Unimplemented, "method SnapshotSandbox not implemented")
 }
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
@@ -465,6 +497,24 @@ func _SandboxService_WatchSandboxes_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchSandboxesServer = grpc.ServerStreamingServer[WatchSandboxesResponse]
 
+func _SandboxService_SnapshotSandbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotSandboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).SnapshotSandbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_SnapshotSandbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).SnapshotSandbox(ctx, req.(*SnapshotSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -503,6 +553,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteMatchingSandboxes",
 			Handler:    _SandboxService_DeleteMatchingSandboxes_Handler,
+		},
+		{
+			MethodName: "SnapshotSandbox",
+			Handler:    _SandboxService_SnapshotSandbox_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

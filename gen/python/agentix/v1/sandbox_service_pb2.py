@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from agentix.v1 import image_service_pb2 as agentix_dot_v1_dot_image__service__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
@@ -30,7 +31,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n agentix/v1/sandbox_service.proto\x12\nagentix.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x06\n\x07Sandbox\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x18.agentix.v1.SandboxStateB\x04\xe2\x41\x01\x03\x12/\n\x06reason\x18\x03 \x01(\x0e\x32\x19.agentix.v1.SandboxReasonB\x04\xe2\x41\x01\x03\x12\x15\n\x07message\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\r\n\x05image\x18\x05 \x01(\t\x12\x0f\n\x07project\x18\x06 \x01(\t\x12\x10\n\x08provider\x18\x07 \x01(\t\x12/\n\x06labels\x18\x08 \x03(\x0b\x32\x1f.agentix.v1.Sandbox.LabelsEntry\x12)\n\x03\x65nv\x18\t \x03(\x0b\x32\x1c.agentix.v1.Sandbox.EnvEntry\x12(\n\tresources\x18\n \x01(\x0b\x32\x15.agentix.v1.Resources\x12\x35\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12$\n\x07runtime\x18\x0c \x01(\x0b\x32\x13.agentix.v1.Runtime\x12\x16\n\x0e\x65xpose_runtime\x18\r \x01(\x08\x12\x0f\n\x07workers\x18\x0e \x01(\x05\x12\x0e\n\x06\x62undle\x18\x0f \x01(\t\x12\x31\n\x0b\x65xpire_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12.\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x04H\x00\x12/\n\x0cidle_timeout\x18\x14 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08template\x18\x15 \x01(\t\x12$\n\x07network\x18\x10 \x01(\x0b\x32\x13.agentix.v1.Network\x12&\n\x08security\x18\x11 \x01(\x0b\x32\x14.agentix.v1.Security\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\nexpiration\"e\n\tResources\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04pids\x18\x03 \x01(\x03\x12\x12\n\nopen_files\x18\x04 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x05 \x01(\x03\"Z\n\x07Network\x12%\n\x04mode\x18\x01 \x01(\x0e\x32\x17.agentix.v1.NetworkMode\x12\x13\n\x0b\x61llow_cidrs\x18\x02 \x03(\t\x12\x13\n\x0b\x64ns_servers\x18\x03 \x03(\t\"U\n\x08Security\x12\x18\n\x10read_only_rootfs\x18\x01 \x01(\x08\x12\x16\n\x0euser_namespace\x18\x02 \x01(\x08\x12\x17\n\x0fruntime_handler\x18\x03 \x01(\t\"M\n\x07Runtime\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x02 \x03(\t\x12\x0e\n\x06python\x18\x03 \x01(\t\x12\x0b\n\x03url\x18\x04 \x01(\t\"j\n\x14\x43reateSandboxRequest\x12*\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.agentix.v1.SandboxB\x04\xe2\x41\x01\x02\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x11GetSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"M\n\x14ListSandboxesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"X\n\x15ListSandboxesResponse\x12&\n\tsandboxes\x18\x01 \x03(\x0b\x32\x13.agentix.v1.Sandbox\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x14UpdateSandboxRequest\x12*\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.agentix.v1.SandboxB\x04\xe2\x41\x01\x02\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\")\n\x13PauseSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"*\n\x14ResumeSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"G\n\x1e\x44\x65leteMatchingSandboxesRequest\x12\x14\n\x06\x66ilter\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"c\n\x1f\x44\x65leteMatchingSandboxesResponse\x12\x11\n\tsandboxes\x18\x01 \x03(\t\x12-\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x1b.agentix.v1.DeletionFailure\"0\n\x0f\x44\x65letionFailure\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\'\n\x15WatchSandboxesRequest\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\"U\n\x16WatchSandboxesResponse\x12*\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.agentix.v1.SandboxChange\x12\x0f\n\x07\x63urrent\x18\x02 \x01(\x08\"b\n\rSandboxChange\x12+\n\x04type\x18\x01 \x01(\x0e\x32\x1d.agentix.v1.SandboxChangeType\x12$\n\x07sandbox\x18\x02 \x01(\x0b\x32\x13.agentix.v1.Sandbox\"A\n\x14\x44\x65leteSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\rallow_missing\x18\x02 \x01(\x08*r\n\x0bNetworkMode\x12\x1c\n\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NETWORK_MODE_NONE\x10\x01\x12\x17\n\x13NETWORK_MODE_BRIDGE\x10\x02\x12\x15\n\x11NETWORK_MODE_HOST\x10\x03*\xcd\x01\n\x0cSandboxState\x12\x1d\n\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SANDBOX_STATE_CREATING\x10\x01\x12\x17\n\x13SANDBOX_STATE_READY\x10\x02\x12\x1a\n\x16SANDBOX_STATE_STOPPING\x10\x03\x12\x19\n\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x18\n\x14SANDBOX_STATE_FAILED\x10\x05\x12\x18\n\x14SANDBOX_STATE_PAUSED\x10\x06*\xd1\x02\n\rSandboxReason\x12\x1e\n\x1aSANDBOX_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SANDBOX_REASON_DELETED\x10\x01\x12\x1f\n\x1bSANDBOX_REASON_START_FAILED\x10\x02\x12\x19\n\x15SANDBOX_REASON_EXITED\x10\x03\x12\x19\n\x15SANDBOX_REASON_KILLED\x10\x04\x12\x1d\n\x19SANDBOX_REASON_OOM_KILLED\x10\x05\x12\x17\n\x13SANDBOX_REASON_LOST\x10\x06\x12\x1e\n\x1aSANDBOX_REASON_UNREACHABLE\x10\x07\x12\x1a\n\x16SANDBOX_REASON_EXPIRED\x10\x08\x12\x17\n\x13SANDBOX_REASON_IDLE\x10\t\x12 \n\x1cSANDBOX_REASON_LIMIT_REACHED\x10\x14*\x99\x01\n\x11SandboxChangeType\x12#\n\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n\x1bSANDBOX_CHANGE_TYPE_CHANGED\x10\x02\x12\x1f\n\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x03\x32\xa2\x08\n\x0eSandboxService\x12\x66\n\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\"\r/v1/sandboxes:\x07sandbox\x12`\n\nGetSandbox\x12\x1d.agentix.v1.GetSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/{name=sandboxes/*}\x12k\n\rListSandboxes\x12 .agentix.v1.ListSandboxesRequest\x1a!.agentix.v1.ListSandboxesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/sandboxes\x12w\n\rUpdateSandbox\x12 .agentix.v1.UpdateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"/\x82\xd3\xe4\x93\x02)2\x1e/v1/{sandbox.name=sandboxes/*}:\x07sandbox\x12i\n\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}\x12m\n\x0cPauseSandbox\x12\x1f.agentix.v1.PauseSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\'\x82\xd3\xe4\x93\x02!\"\x1c/v1/{name=sandboxes/*}:pause:\x01*\x12p\n\rResumeSandbox\x12 .agentix.v1.ResumeSandboxRequest\x1a\x13.agentix.v1.Sandbox\"(\x82\xd3\xe4\x93\x02\"\"\x1d/v1/{name=sandboxes/*}:resume:\x01*\x12\x9b\x01\n\x17\x44\x65leteMatchingSandboxes\x12*.agentix.v1.DeleteMatchingSandboxesRequest\x1a+.agentix.v1.DeleteMatchingSandboxesResponse\"\'\x82\xd3\xe4\x93\x02!\"\x1c/v1/sandboxes:deleteMatching:\x01*\x12v\n\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01\x42:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n agentix/v1/sandbox_service.proto\x12\nagentix.v1\x1a\x1e\x61gentix/v1/image_service.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x06\n\x07Sandbox\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x18.agentix.v1.SandboxStateB\x04\xe2\x41\x01\x03\x12/\n\x06reason\x18\x03 \x01(\x0e\x32\x19.agentix.v1.SandboxReasonB\x04\xe2\x41\x01\x03\x12\x15\n\x07message\x18\x04 \x01(\tB\x04\xe2\x41\x01\x03\x12\r\n\x05image\x18\x05 \x01(\t\x12\x0f\n\x07project\x18\x06 \x01(\t\x12\x10\n\x08provider\x18\x07 \x01(\t\x12/\n\x06labels\x18\x08 \x03(\x0b\x32\x1f.agentix.v1.Sandbox.LabelsEntry\x12)\n\x03\x65nv\x18\t \x03(\x0b\x32\x1c.agentix.v1.Sandbox.EnvEntry\x12(\n\tresources\x18\n \x01(\x0b\x32\x15.agentix.v1.Resources\x12\x35\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12$\n\x07runtime\x18\x0c \x01(\x0b\x32\x13.agentix.v1.Runtime\x12\x16\n\x0e\x65xpose_runtime\x18\r \x01(\x08\x12\x0f\n\x07workers\x18\x0e \x01(\x05\x12\x0e\n\x06\x62undle\x18\x0f \x01(\t\x12\x31\n\x0b\x65xpire_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12.\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x04H\x00\x12/\n\x0cidle_timeout\x18\x14 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08template\x18\x15 \x01(\t\x12$\n\x07network\x18\x10 \x01(\x0b\x32\x13.agentix.v1.Network\x12&\n\x08security\x18\x11 \x01(\x0b\x32\x14.agentix.v1.Security\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\nexpiration\"e\n\tResources\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04pids\x18\x03 \x01(\x03\x12\x12\n\nopen_files\x18\x04 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x05 \x01(\x03\"Z\n\x07Network\x12%\n\x04mode\x18\x01 \x01(\x0e\x32\x17.agentix.v1.NetworkMode\x12\x13\n\x0b\x61llow_cidrs\x18\x02 \x03(\t\x12\x13\n\x0b\x64ns_servers\x18\x03 \x03(\t\"U\n\x08Security\x12\x18\n\x10read_only_rootfs\x18\x01 \x01(\x08\x12\x16\n\x0euser_namespace\x18\x02 \x01(\x08\x12\x17\n\x0fruntime_handler\x18\x03 \x01(\t\"M\n\x07Runtime\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x02 \x03(\t\x12\x0e\n\x06python\x18\x03 \x01(\t\x12\x0b\n\x03url\x18\x04 \x01(\t\"j\n\x14\x43reateSandboxRequest\x12*\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.agentix.v1.SandboxB\x04\xe2\x41\x01\x02\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x11GetSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"M\n\x14ListSandboxesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"X\n\x15ListSandboxesResponse\x12&\n\tsandboxes\x18\x01 \x03(\x0b\x32\x13.agentix.v1.Sandbox\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x14UpdateSandboxRequest\x12*\n\x07sandbox\x18\x01 \x01(\x0b\x32\x13.agentix.v1.SandboxB\x04\xe2\x41\x01\x02\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\")\n\x13PauseSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"*\n\x14ResumeSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"G\n\x1e\x44\x65leteMatchingSandboxesRequest\x12\x14\n\x06\x66ilter\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"c\n\x1f\x44\x65leteMatchingSandboxesResponse\x12\x11\n\tsandboxes\x18\x01 \x03(\t\x12-\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x1b.agentix.v1.DeletionFailure\"0\n\x0f\x44\x65letionFailure\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\'\n\x15WatchSandboxesRequest\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\"U\n\x16WatchSandboxesResponse\x12*\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x19.agentix.v1.SandboxChange\x12\x0f\n\x07\x63urrent\x18\x02 \x01(\x08\"b\n\rSandboxChange\x12+\n\x04type\x18\x01 \x01(\x0e\x32\x1d.agentix.v1.SandboxChangeType\x12$\n\x07sandbox\x18\x02 \x01(\x0b\x32\x13.agentix.v1.Sandbox\"A\n\x14\x44\x65leteSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"A\n\x16SnapshotSandboxRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05image\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02*r\n\x0bNetworkMode\x12\x1c\n\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NETWORK_MODE_NONE\x10\x01\x12\x17\n\x13NETWORK_MODE_BRIDGE\x10\x02\x12\x15\n\x11NETWORK_MODE_HOST\x10\x03*\xcd\x01\n\x0cSandboxState\x12\x1d\n\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SANDBOX_STATE_CREATING\x10\x01\x12\x17\n\x13SANDBOX_STATE_READY\x10\x02\x12\x1a\n\x16SANDBOX_STATE_STOPPING\x10\x03\x12\x19\n\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x18\n\x14SANDBOX_STATE_FAILED\x10\x05\x12\x18\n\x14SANDBOX_STATE_PAUSED\x10\x06*\xd1\x02\n\rSandboxReason\x12\x1e\n\x1aSANDBOX_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16SANDBOX_REASON_DELETED\x10\x01\x12\x1f\n\x1bSANDBOX_REASON_START_FAILED\x10\x02\x12\x19\n\x15SANDBOX_REASON_EXITED\x10\x03\x12\x19\n\x15SANDBOX_REASON_KILLED\x10\x04\x12\x1d\n\x19SANDBOX_REASON_OOM_KILLED\x10\x05\x12\x17\n\x13SANDBOX_REASON_LOST\x10\x06\x12\x1e\n\x1aSANDBOX_REASON_UNREACHABLE\x10\x07\x12\x1a\n\x16SANDBOX_REASON_EXPIRED\x10\x08\x12\x17\n\x13SANDBOX_REASON_IDLE\x10\t\x12 \n\x1cSANDBOX_REASON_LIMIT_REACHED\x10\x14*\x99\x01\n\x11SandboxChangeType\x12#\n\x1fSANDBOX_CHANGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n\x19SANDBOX_CHANGE_TYPE_ADDED\x10\x01\x12\x1f\n\x1bSANDBOX_CHANGE_TYPE_CHANGED\x10\x02\x12\x1f\n\x1bSANDBOX_CHANGE_TYPE_REMOVED\x10\x03\x32\x98\t\n\x0eSandboxService\x12\x66\n\rCreateSandbox\x12 .agentix.v1.CreateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\"\r/v1/sandboxes:\x07sandbox\x12`\n\nGetSandbox\x12\x1d.agentix.v1.GetSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/{name=sandboxes/*}\x12k\n\rListSandboxes\x12 .agentix.v1.ListSandboxesRequest\x1a!.agentix.v1.ListSandboxesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/sandboxes\x12w\n\rUpdateSandbox\x12 .agentix.v1.UpdateSandboxRequest\x1a\x13.agentix.v1.Sandbox\"/\x82\xd3\xe4\x93\x02)2\x1e/v1/{sandbox.name=sandboxes/*}:\x07sandbox\x12i\n\rDeleteSandbox\x12 .agentix.v1.DeleteSandboxRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/{name=sandboxes/*}\x12m\n\x0cPauseSandbox\x12\x1f.agentix.v1.PauseSandboxRequest\x1a\x13.agentix.v1.Sandbox\"\'\x82\xd3\xe4\x93\x02!\"\x1c/v1/{name=sandboxes/*}:pause:\x01*\x12p\n\rResumeSandbox\x12 .agentix.v1.ResumeSandboxRequest\x1a\x13.agentix.v1.Sandbox\"(\x82\xd3\xe4\x93\x02\"\"\x1d/v1/{name=sandboxes/*}:resume:\x01*\x12\x9b\x01\n\x17\x44\x65leteMatchingSandboxes\x12*.agentix.v1.DeleteMatchingSandboxesRequest\x1a+.agentix.v1.DeleteMatchingSandboxesResponse\"\'\x82\xd3\xe4\x93\x02!\"\x1c/v1/sandboxes:deleteMatching:\x01*\x12v\n\x0eWatchSandboxes\x12!.agentix.v1.WatchSandboxesRequest\x1a\".agentix.v1.WatchSandboxesResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/sandboxes:watch0\x01\x12t\n\x0fSnapshotSandbox\x12\".agentix.v1.SnapshotSandboxRequest\x1a\x11.agentix.v1.Image\"*\x82\xd3\xe4\x93\x02$\"\x1f/v1/{name=sandboxes/*}:snapshot:\x01*B:Z8github.com/agentixd/agentixd/gen/go/agentix/v1;agentixv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -66,6 +67,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEMATCHINGSANDBOXESREQUEST'].fields_by_name['filter']._serialized_options = b'\342A\001\002'
   _globals['_DELETESANDBOXREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_DELETESANDBOXREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
+  _globals['_SNAPSHOTSANDBOXREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_SNAPSHOTSANDBOXREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
+  _globals['_SNAPSHOTSANDBOXREQUEST'].fields_by_name['image']._loaded_options = None
+  _globals['_SNAPSHOTSANDBOXREQUEST'].fields_by_name['image']._serialized_options = b'\342A\001\002'
   _globals['_SANDBOXSERVICE'].methods_by_name['CreateSandbox']._loaded_options = None
   _globals['_SANDBOXSERVICE'].methods_by_name['CreateSandbox']._serialized_options = b'\202\323\344\223\002\030\"\r/v1/sandboxes:\007sandbox'
   _globals['_SANDBOXSERVICE'].methods_by_name['GetSandbox']._loaded_options = None
@@ -84,56 +89,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SANDBOXSERVICE'].methods_by_name['DeleteMatchingSandboxes']._serialized_options = b'\202\323\344\223\002!\"\034/v1/sandboxes:deleteMatching:\001*'
   _globals['_SANDBOXSERVICE'].methods_by_name['WatchSandboxes']._loaded_options = None
   _globals['_SANDBOXSERVICE'].methods_by_name['WatchSandboxes']._serialized_options = b'\202\323\344\223\002\025\022\023/v1/sandboxes:watch'
-  _globals['_NETWORKMODE']._serialized_start=2469
-  _globals['_NETWORKMODE']._serialized_end=2583
-  _globals['_SANDBOXSTATE']._serialized_start=2586
-  _globals['_SANDBOXSTATE']._serialized_end=2791
-  _globals['_SANDBOXREASON']._serialized_start=2794
-  _globals['_SANDBOXREASON']._serialized_end=3131
-  _globals['_SANDBOXCHANGETYPE']._serialized_start=3134
-  _globals['_SANDBOXCHANGETYPE']._serialized_end=3287
-  _globals['_SANDBOX']._serialized_start=240
-  _globals['_SANDBOX']._serialized_end=1065
-  _globals['_SANDBOX_LABELSENTRY']._serialized_start=962
-  _globals['_SANDBOX_LABELSENTRY']._serialized_end=1007
-  _globals['_SANDBOX_ENVENTRY']._serialized_start=1009
-  _globals['_SANDBOX_ENVENTRY']._serialized_end=1051
-  _globals['_RESOURCES']._serialized_start=1067
-  _globals['_RESOURCES']._serialized_end=1168
-  _globals['_NETWORK']._serialized_start=1170
-  _globals['_NETWORK']._serialized_end=1260
-  _globals['_SECURITY']._serialized_start=1262
-  _globals['_SECURITY']._serialized_end=1347
-  _globals['_RUNTIME']._serialized_start=1349
-  _globals['_RUNTIME']._serialized_end=1426
-  _globals['_CREATESANDBOXREQUEST']._serialized_start=1428
-  _globals['_CREATESANDBOXREQUEST']._serialized_end=1534
-  _globals['_GETSANDBOXREQUEST']._serialized_start=1536
-  _globals['_GETSANDBOXREQUEST']._serialized_end=1575
-  _globals['_LISTSANDBOXESREQUEST']._serialized_start=1577
-  _globals['_LISTSANDBOXESREQUEST']._serialized_end=1654
-  _globals['_LISTSANDBOXESRESPONSE']._serialized_start=1656
-  _globals['_LISTSANDBOXESRESPONSE']._serialized_end=1744
-  _globals['_UPDATESANDBOXREQUEST']._serialized_start=1746
-  _globals['_UPDATESANDBOXREQUEST']._serialized_end=1861
-  _globals['_PAUSESANDBOXREQUEST']._serialized_start=1863
-  _globals['_PAUSESANDBOXREQUEST']._serialized_end=1904
-  _globals['_RESUMESANDBOXREQUEST']._serialized_start=1906
-  _globals['_RESUMESANDBOXREQUEST']._serialized_end=1948
-  _globals['_DELETEMATCHINGSANDBOXESREQUEST']._serialized_start=1950
-  _globals['_DELETEMATCHINGSANDBOXESREQUEST']._serialized_end=2021
-  _globals['_DELETEMATCHINGSANDBOXESRESPONSE']._serialized_start=2023
-  _globals['_DELETEMATCHINGSANDBOXESRESPONSE']._serialized_end=2122
-  _globals['_DELETIONFAILURE']._serialized_start=2124
-  _globals['_DELETIONFAILURE']._serialized_end=2172
-  _globals['_WATCHSANDBOXESREQUEST']._serialized_start=2174
-  _globals['_WATCHSANDBOXESREQUEST']._serialized_end=2213
-  _globals['_WATCHSANDBOXESRESPONSE']._serialized_start=2215
-  _globals['_WATCHSANDBOXESRESPONSE']._serialized_end=2300
-  _globals['_SANDBOXCHANGE']._serialized_start=2302
-  _globals['_SANDBOXCHANGE']._serialized_end=2400
-  _globals['_DELETESANDBOXREQUEST']._serialized_start=2402
-  _globals['_DELETESANDBOXREQUEST']._serialized_end=2467
-  _globals['_SANDBOXSERVICE']._serialized_start=3290
-  _globals['_SANDBOXSERVICE']._serialized_end=4348
+  _globals['_SANDBOXSERVICE'].methods_by_name['SnapshotSandbox']._loaded_options = None
+  _globals['_SANDBOXSERVICE'].methods_by_name['SnapshotSandbox']._serialized_options = b'\202\323\344\223\002$\"\037/v1/{name=sandboxes/*}:snapshot:\001*'
+  _globals['_NETWORKMODE']._serialized_start=2568
+  _globals['_NETWORKMODE']._serialized_end=2682
+  _globals['_SANDBOXSTATE']._serialized_start=2685
+  _globals['_SANDBOXSTATE']._serialized_end=2890
+  _globals['_SANDBOXREASON']._serialized_start=2893
+  _globals['_SANDBOXREASON']._serialized_end=3230
+  _globals['_SANDBOXCHANGETYPE']._serialized_start=3233
+  _globals['_SANDBOXCHANGETYPE']._serialized_end=3386
+  _globals['_SANDBOX']._serialized_start=272
+  _globals['_SANDBOX']._serialized_end=1097
+  _globals['_SANDBOX_LABELSENTRY']._serialized_start=994
+  _globals['_SANDBOX_LABELSENTRY']._serialized_end=1039
+  _globals['_SANDBOX_ENVENTRY']._serialized_start=1041
+  _globals['_SANDBOX_ENVENTRY']._serialized_end=1083
+  _globals['_RESOURCES']._serialized_start=1099
+  _globals['_RESOURCES']._serialized_end=1200
+  _globals['_NETWORK']._serialized_start=1202
+  _globals['_NETWORK']._serialized_end=1292
+  _globals['_SECURITY']._serialized_start=1294
+  _globals['_SECURITY']._serialized_end=1379
+  _globals['_RUNTIME']._serialized_start=1381
+  _globals['_RUNTIME']._serialized_end=1458
+  _globals['_CREATESANDBOXREQUEST']._serialized_start=1460
+  _globals['_CREATESANDBOXREQUEST']._serialized_end=1566
+  _globals['_GETSANDBOXREQUEST']._serialized_start=1568
+  _globals['_GETSANDBOXREQUEST']._serialized_end=1607
+  _globals['_LISTSANDBOXESREQUEST']._serialized_start=1609
+  _globals['_LISTSANDBOXESREQUEST']._serialized_end=1686
+  _globals['_LISTSANDBOXESRESPONSE']._serialized_start=1688
+  _globals['_LISTSANDBOXESRESPONSE']._serialized_end=1776
+  _globals['_UPDATESANDBOXREQUEST']._serialized_start=1778
+  _globals['_UPDATESANDBOXREQUEST']._serialized_end=1893
+  _globals['_PAUSESANDBOXREQUEST']._serialized_start=1895
+  _globals['_PAUSESANDBOXREQUEST']._serialized_end=1936
+  _globals['_RESUMESANDBOXREQUEST']._serialized_start=1938
+  _globals['_RESUMESANDBOXREQUEST']._serialized_end=1980
+  _globals['_DELETEMATCHINGSANDBOXESREQUEST']._serialized_start=1982
+  _globals['_DELETEMATCHINGSANDBOXESREQUEST']._serialized_end=2053
+  _globals['_DELETEMATCHINGSANDBOXESRESPONSE']._serialized_start=2055
+  _globals['_DELETEMATCHINGSANDBOXESRESPONSE']._serialized_end=2154
+  _globals['_DELETIONFAILURE']._serialized_start=2156
+  _globals['_DELETIONFAILURE']._serialized_end=2204
+  _globals['_WATCHSANDBOXESREQUEST']._serialized_start=2206
+  _globals['_WATCHSANDBOXESREQUEST']._serialized_end=2245
+  _globals['_WATCHSANDBOXESRESPONSE']._serialized_start=2247
+  _globals['_WATCHSANDBOXESRESPONSE']._serialized_end=2332
+  _globals['_SANDBOXCHANGE']._serialized_start=2334
+  _globals['_SANDBOXCHANGE']._serialized_end=2432
+  _globals['_DELETESANDBOXREQUEST']._serialized_start=2434
+  _globals['_DELETESANDBOXREQUEST']._serialized_end=2499
+  _globals['_SNAPSHOTSANDBOXREQUEST']._serialized_start=2501
+  _globals['_SNAPSHOTSANDBOXREQUEST']._serialized_end=2566
+  _globals['_SANDBOXSERVICE']._serialized_start=3389
+  _globals['_SANDBOXSERVICE']._serialized_end=4565
 # @@protoc_insertion_point(module_scope)

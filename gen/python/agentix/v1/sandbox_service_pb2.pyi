@@ -908,3 +908,31 @@ class DeleteSandboxRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSandboxRequest: _TypeAlias = DeleteSandboxRequest  # noqa: Y015
+
+@_typing.final
+class SnapshotSandboxRequest(_message.Message):
+    """SnapshotSandboxRequest names a sandbox and the image to make of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """`sandboxes/{id}`."""
+    image: _builtins.str
+    """Name of the image. One that has this name already is replaced; sandboxes made of that
+    go on.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        image: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotSandboxRequest: _TypeAlias = SnapshotSandboxRequest  # noqa: Y015

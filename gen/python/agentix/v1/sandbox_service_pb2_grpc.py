@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from agentix.v1 import image_service_pb2 as agentix_dot_v1_dot_image__service__pb2
 from agentix.v1 import sandbox_service_pb2 as agentix_dot_v1_dot_sandbox__service__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
@@ -80,6 +81,11 @@ class SandboxServiceStub(object):
                 '/agentix.v1.SandboxService/WatchSandboxes',
                 request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.SerializeToString,
                 response_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.FromString,
+                _registered_method=True)
+        self.SnapshotSandbox = channel.unary_unary(
+                '/agentix.v1.SandboxService/SnapshotSandbox',
+                request_serializer=agentix_dot_v1_dot_sandbox__service__pb2.SnapshotSandboxRequest.SerializeToString,
+                response_deserializer=agentix_dot_v1_dot_image__service__pb2.Image.FromString,
                 _registered_method=True)
 
 
@@ -182,6 +188,20 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SnapshotSandbox(self, request, context):
+        """SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+        CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+        changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+        a mount) and its memory are not part of it. The sandbox goes on as before.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+        (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+        RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SandboxServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -229,6 +249,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.WatchSandboxes,
                     request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.FromString,
                     response_serializer=agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.SerializeToString,
+            ),
+            'SnapshotSandbox': grpc.unary_unary_rpc_method_handler(
+                    servicer.SnapshotSandbox,
+                    request_deserializer=agentix_dot_v1_dot_sandbox__service__pb2.SnapshotSandboxRequest.FromString,
+                    response_serializer=agentix_dot_v1_dot_image__service__pb2.Image.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -475,6 +500,33 @@ class SandboxService(object):
             '/agentix.v1.SandboxService/WatchSandboxes',
             agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesRequest.SerializeToString,
             agentix_dot_v1_dot_sandbox__service__pb2.WatchSandboxesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SnapshotSandbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentix.v1.SandboxService/SnapshotSandbox',
+            agentix_dot_v1_dot_sandbox__service__pb2.SnapshotSandboxRequest.SerializeToString,
+            agentix_dot_v1_dot_image__service__pb2.Image.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from agentix.v1 import image_service_pb2 as _image_service_pb2
 from agentix.v1 import sandbox_service_pb2 as _sandbox_service_pb2
 from collections import abc as _abc
 from google.protobuf import empty_pb2 as _empty_pb2
@@ -92,6 +93,16 @@ class SandboxServiceStub:
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
     """
+    SnapshotSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_service_pb2.SnapshotSandboxRequest, _image_service_pb2.Image]
+    """SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+    CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+    changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+    a mount) and its memory are not part of it. The sandbox goes on as before.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+    (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+    RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
+    """
 
 @_typing.type_check_only
 class SandboxServiceAsyncStub(SandboxServiceStub):
@@ -155,6 +166,16 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
 
     Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
+    """
+    SnapshotSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_service_pb2.SnapshotSandboxRequest, _image_service_pb2.Image]  # type: ignore[assignment]
+    """SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+    CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+    changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+    a mount) and its memory are not part of it. The sandbox goes on as before.
+
+    Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+    (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+    RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -270,6 +291,22 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         Over REST one change is one line of JSON without a wrapper; an empty line is a heartbeat.
 
         Errors: INVALID_ARGUMENT (INVALID_FIELD), UNAVAILABLE (STOPPING).
+        """
+
+    @_abc_1.abstractmethod
+    def SnapshotSandbox(
+        self,
+        request: _sandbox_service_pb2.SnapshotSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_image_service_pb2.Image, _abc.Awaitable[_image_service_pb2.Image]]:
+        """SnapshotSandbox makes an image of the sandbox's root file system as it is now, from which
+        CreateSandbox forks. Its processes stand still meanwhile: milliseconds, or longer if it has
+        changed much. What is mounted into it (`/nix`, the project, `/proc`, `/dev`, `/tmp` if it is
+        a mount) and its memory are not part of it. The sandbox goes on as before.
+
+        Errors: INVALID_ARGUMENT (INVALID_FIELD), NOT_FOUND (SANDBOX_NOT_FOUND), FAILED_PRECONDITION
+        (SANDBOX_NOT_READY unless it is READY, PAUSED or FAILED; UNSUPPORTED: the provider cannot),
+        RESOURCE_EXHAUSTED (LIMIT_EXCEEDED: more than 16 GiB or 1000000 files were changed), UNAVAILABLE.
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
