@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/store"
+	"github.com/agentixd/agentixd/internal/failpoint"
 	"github.com/agentixd/agentixd/providers"
 )
 
@@ -20,6 +21,9 @@ func (m *Manager) adopt(ctx context.Context) error {
 	}
 	list, err := m.listEngines(ctx)
 	if err != nil {
+		return err
+	}
+	if err := failpoint.Inject("reconcile/afterList"); err != nil {
 		return err
 	}
 	served, err := m.opts.Store.LastCalls(ctx)
@@ -36,6 +40,9 @@ func (m *Manager) adopt(ctx context.Context) error {
 	for _, row := range rows {
 		st, exists := known[row.ID]
 		delete(known, row.ID)
+		if err := failpoint.Inject("reconcile/midAdopt"); err != nil {
+			return err
+		}
 		m.adoptOne(ctx, row, st, exists, served[row.ID])
 	}
 	for id, st := range known {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/internal/failpoint"
 )
 
 // Delete ends a sandbox with everything it had, also one that is being created. A second
@@ -94,6 +95,9 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	reason := e.rec.Sandbox.Reason
 	m.mu.Unlock()
 	putErr := m.put(ctx, e)
+	if err := failpoint.Inject("delete/afterRecord"); err != nil {
+		return err
+	}
 	m.closePort(e)
 	rmErr := m.engine(e.rec.Sandbox.Provider).Delete(ctx, id)
 	m.disconnect(e, errors.New("the sandbox was deleted"))
@@ -101,11 +105,17 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	if rmErr != nil {
 		return fmt.Errorf("delete sandbox %s: %w", id, rmErr)
 	}
+	if err := failpoint.Inject("delete/beforeForget"); err != nil {
+		return err
+	}
 	if err := m.opts.Store.DeleteSandbox(ctx, id); err != nil {
 		return fmt.Errorf("delete sandbox %s: %w", id, errors.Join(putErr, err))
 	}
 	if reason != Expired && reason != Idle {
 		reason = Deleted
+	}
+	if err := failpoint.Inject("delete/afterForget"); err != nil {
+		m.log.Error("failpoint", "sandbox", id, "err", err)
 	}
 	m.journal(id, Stopped, reason, "") // ends followers
 	if err := m.opts.Journal.DeleteSandbox(ctx, id); err != nil {

@@ -235,6 +235,9 @@ func (m *Manager) handOver(ctx context.Context, e *entry, req CreateRequest) err
 	if err := context.Cause(ctx); err != nil || ended {
 		return errors.Join(errTaking, err)
 	}
+	if err := failpoint.Inject("pool/beforeTake"); err != nil {
+		return errors.Join(errTaking, err)
+	}
 	if err := m.putRecord(context.WithoutCancel(ctx), rec); err != nil {
 		return err
 	}

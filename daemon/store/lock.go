@@ -6,9 +6,25 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// lockPatience is how long a lock may be held by a daemon that is gone: a child that it was
+// about to start holds it for the moment between fork and exec.
+const lockPatience = 2 * time.Second
+
+// lock takes the lock of an open file, or tells that it is held (EWOULDBLOCK).
+func lock(f *os.File) error {
+	for deadline := time.Now().Add(lockPatience); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err //nolint:wrapcheck // The caller tells.
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
 
 // lockDir takes the directory's lock for this process and writes its pid into it. The
 // kernel drops the lock when the process ends, however it ends.
@@ -17,7 +33,7 @@ func lockDir(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32))
 		closing := f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {

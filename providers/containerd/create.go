@@ -263,6 +263,9 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 	if err := p.endTask(ctx, cid); err != nil {
 		return err
 	}
+	if err := failpoint.Inject("delete/afterTask"); err != nil {
+		return err
+	}
 	if err := p.sweep(ctx, cid); err != nil {
 		return err
 	}
@@ -272,8 +275,14 @@ func (p *Provider) destroy(ctx context.Context, id string) error {
 	if err := p.client.ContainerService().Delete(ctx, cid); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("remove container: %w", err)
 	}
+	if err := failpoint.Inject("delete/afterContainer"); err != nil {
+		return err
+	}
 	if err := p.client.SnapshotService(snapshotter).Remove(ctx, cid); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("remove snapshot: %w", err)
+	}
+	if err := failpoint.Inject("delete/afterSnapshot"); err != nil {
+		return err
 	}
 	if err := p.hostDir(id).remove(); err != nil {
 		return err

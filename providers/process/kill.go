@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/internal/failpoint"
 )
 
 // killTimeout is how long killed processes may take to disappear.
@@ -25,6 +27,9 @@ func (s *sandbox) destroy() error {
 	rec := s.rec
 	s.mu.Unlock()
 	if err := killAll(rec, s.dir); err != nil {
+		return err
+	}
+	if err := failpoint.Inject("delete/afterKill"); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(s.dir); err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentixd/agentixd/internal/errs"
+	"github.com/agentixd/agentixd/internal/failpoint"
 	"github.com/agentixd/agentixd/providers"
 )
 
@@ -104,6 +105,9 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 			return -1, fmt.Errorf("make directory: %w", err)
 		}
 	}
+	if err := failpoint.Inject("create/afterDir"); err != nil {
+		return -1, err
+	}
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return -1, fmt.Errorf("open runtime log: %w", err)
@@ -120,6 +124,9 @@ func (p *Provider) start(ctx context.Context, s *sandbox, spec providers.Spec) (
 		return -1, err
 	}
 	st, err := readStat(proc)
+	if err == nil {
+		err = failpoint.Inject("create/afterSpawn")
+	}
 	if err == nil {
 		s.mu.Lock()
 		s.rec = record{PID: proc, StartTime: st.startTime, Boot: bootID()}

@@ -27,8 +27,19 @@ import (
 // onContainers prepares a daemon on a containerd of its own.
 func onContainers(t *testing.T) (*faulttest.Daemon, *containerdtest.Daemon) {
 	t.Helper()
-	engine := containerdtest.Start(t)
-	d := prepare(t)
+	return onContainersOf(t, func() *faulttest.Daemon { return prepare(t) })
+}
+
+// onContainersWith is onContainers with other binaries.
+func onContainersWith(t *testing.T, b faulttest.Binaries) (*faulttest.Daemon, *containerdtest.Daemon) {
+	t.Helper()
+	return onContainersOf(t, func() *faulttest.Daemon { return faulttest.NewDaemon(t, b) })
+}
+
+func onContainersOf(t *testing.T, prepare func() *faulttest.Daemon) (*faulttest.Daemon, *containerdtest.Daemon) {
+	t.Helper()
+	engine := containerdtest.Start(t) // it outlives the daemon
+	d := prepare()
 	d.Provider = []string{"--provider", "containerd", "--containerd-address", engine.Address}
 	d.Locate = func(s *faulttest.Sandbox) int { return locate(t, engine, s) }
 	d.Template.Image = "python"
