@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -300,14 +301,20 @@ func notFound(err error) bool { return errdefs.IsNotFound(errgrpc.ToNative(err))
 func (p *Provider) endTask(ctx context.Context, cid string) error {
 	service := p.client.TaskService()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		_, err := service.Get(ctx, &tasks.GetRequest{ContainerID: cid})
+		known, err := service.Get(ctx, &tasks.GetRequest{ContainerID: cid})
 		if notFound(err) {
 			return nil
 		}
-		if err == nil {
+		// runsc refuses to kill what has ended.
+		if err == nil && known.Process.Status != task.Status_STOPPED {
 			_, err = service.Kill(ctx, &tasks.KillRequest{ContainerID: cid, Signal: 9, All: true})
 		}
 		thaw(cid)                        // what is frozen does not die
+		if err != nil && !notFound(err) { // what cannot be asked to be killed is killed all the same
+			for _, dir := range cgroupsOf(cid) {
+				killCgroup(dir)
+			}
+		}
 		if err == nil || notFound(err) { // NotFound: its main process has ended already
 			_, err = service.Wait(ctx, &tasks.WaitRequest{ContainerID: cid})
 		}

@@ -84,6 +84,9 @@ func (p *Provider) checkNetwork(spec providers.Spec) error {
 			return unsupported("sandbox.network.mode: HOST cannot be had with security.runtime_handler runsc; leave one of them unset")
 		}
 	case providers.NetworkBridge:
+		if spec.Security.RuntimeHandler == handlerRunsc {
+			return unsupported("sandbox.network.mode: BRIDGE cannot be had with security.runtime_handler runsc; leave one of them unset")
+		}
 		return p.checkBridge(egress)
 	case providers.NetworkNone:
 	}

@@ -123,14 +123,15 @@ func (p *Provider) runtime(handler string) (client.NewContainerOpts, error) {
 }
 
 // runscWrapper makes the command that runc's shim calls for runsc: the sandbox may make the
-// socket that the daemon dials, and no other socket of the host can be opened.
+// socket that the daemon dials, no other socket of the host can be opened, and there is no
+// network but loopback.
 func (p *Provider) runscWrapper() (string, error) {
 	path := filepath.Join(p.cfg.StateDir, ".runsc")
 	runsc, err := exec.LookPath(handlerRunsc)
 	if err != nil {
 		return "", unsupported("sandbox.security.runtime_handler: runsc is not installed on this host; install it, or use runc")
 	}
-	script := fmt.Sprintf("#!/bin/sh\nexec %s --host-uds=create \"$@\"\n", runsc)
+	script := fmt.Sprintf("#!/bin/sh\nexec %s --network=none --host-uds=create \"$@\"\n", runsc)
 	if old, err := os.ReadFile(path); err == nil && string(old) == script {
 		return path, nil
 	}

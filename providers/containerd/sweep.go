@@ -31,6 +31,7 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 		noted := err == nil
 		if len(cgroups) == 0 && len(mounts) == 0 && !noted {
 			_ = os.Remove(p.shimSocket(cid)) // a dead shim leaves it
+			removeRunscNotes(cid)
 			return nil
 		}
 		for _, dir := range cgroups {
@@ -60,6 +61,17 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 
 // runcState is where runc notes a container; a second one of that name is refused while it is there.
 func runcState(cid string) string { return filepath.Join("/run/containerd/runc", Namespace, cid) }
+
+// removeRunscNotes removes what runsc leaves there: a lock, and after a failed start its state.
+func removeRunscNotes(cid string) {
+	notes, err := filepath.Glob(filepath.Join(filepath.Dir(runcState(cid)), cid+"_sandbox:*"))
+	if err != nil {
+		return
+	}
+	for _, path := range notes {
+		_ = os.Remove(path)
+	}
+}
 
 // shimSocket is where containerd's shims listen.
 func (p *Provider) shimSocket(cid string) string {
