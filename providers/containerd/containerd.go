@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/api/services/introspection/v1"
@@ -71,6 +72,8 @@ type Provider struct {
 	mu         sync.Mutex
 	locks      map[string]*idLock
 	imageMu    sync.Mutex     // held while an image is looked up to be used, or deleted
+	accounts   sync.Map       // account by image and user
+	views      atomic.Int64   // looks into images
 	imageUsers map[string]int // operations under way, by image
 
 	closing context.Context //nolint:containedctx // the life of the Provider

@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/internal/failpoint"
@@ -57,13 +58,21 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	if err := p.unpacked(ctx, image); err != nil {
 		return nil, p.translate(err)
 	}
+	config, err := imageConfig(ctx, image)
+	if err != nil {
+		return nil, p.translate(err)
+	}
+	user, err := p.accountOf(ctx, image, config.User)
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox %s: %w", spec.ID, p.translate(err))
+	}
 	cid := p.containerID(spec.ID)
 	_, err = p.client.LeasesService().Create(ctx, leases.WithID(cid), leases.WithLabels(p.labels(spec.ID)))
 	if errdefs.IsAlreadyExists(err) {
 		return nil, errs.New(errs.AlreadyExists, errs.SandboxExists, "sandbox %s exists", spec.ID)
 	}
 	if err == nil {
-		err = p.build(leases.WithLease(ctx, cid), spec, image)
+		err = p.build(leases.WithLease(ctx, cid), spec, image, config, user)
 	}
 	if err != nil {
 		err = fmt.Errorf("start sandbox %s: %w", spec.ID, p.translate(err))
@@ -93,12 +102,8 @@ func (p *Provider) check(ctx context.Context, spec providers.Spec) error {
 }
 
 // build makes everything of a sandbox but its lease.
-func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.Image) error {
+func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.Image, config ocispec.ImageConfig, user account) error {
 	cid, dir := p.containerID(spec.ID), p.hostDir(spec.ID)
-	config, err := imageConfig(ctx, image)
-	if err != nil {
-		return err
-	}
 	if err := p.keepImage(ctx, cid, image); err != nil {
 		return err
 	}
@@ -106,7 +111,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if spec.Security.UserNamespace {
 		owner = hostUID(cid)
 	}
-	if err := dir.make(spec, owner); err != nil {
+	if err := dir.make(spec, owner, user); err != nil {
 		return err
 	}
 	if err := dir.noteNetwork(spec.Network); err != nil {
@@ -121,7 +126,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 		client.WithContainerLabels(withImage(labels, image)),
 		client.WithImageName(image.Name()),
 		runtime,
-		client.WithNewSpec(p.specOpts(spec, config)...),
+		client.WithNewSpec(p.specOpts(spec, config, user)...),
 	}
 	var taskOpts []client.NewTaskOpts
 	if ownRootFS(spec) {

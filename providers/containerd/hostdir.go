@@ -31,8 +31,9 @@ func (d hostDir) path(name string) string { return filepath.Join(string(d), name
 func (d hostDir) socket() string          { return filepath.Join(string(d), socketDirName, socketName) }
 
 // make creates the directory, the small file system for the socket, and mounts project and
-// bundle, if there are any. owner is who root is in the sandbox. On error the caller removes what was made.
-func (d hostDir) make(spec providers.Spec, owner int) error {
+// bundle, if there are any. The socket belongs to user, who the runtime is; owner is who root
+// is in the sandbox. On error the caller removes what was made.
+func (d hostDir) make(spec providers.Spec, owner int, user account) error {
 	if err := os.Mkdir(string(d), 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
@@ -40,7 +41,7 @@ func (d hostDir) make(spec providers.Spec, owner int) error {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("agentix", d.path(socketDirName), "tmpfs", flags, fmt.Sprintf("size=64k,nr_inodes=16,mode=0700,uid=%d,gid=%d", owner, owner)); err != nil {
+	if err := unix.Mount("agentix", d.path(socketDirName), "tmpfs", flags, fmt.Sprintf("size=64k,nr_inodes=16,mode=0700,uid=%d,gid=%d", owner+int(user.uid), owner+int(user.gid))); err != nil {
 		return fmt.Errorf("mount socket directory: %w", err)
 	}
 	log, err := os.OpenFile(d.path(logName), os.O_CREATE|os.O_WRONLY, 0o600)

@@ -224,6 +224,9 @@ func TestImageConfig(t *testing.T) {
 	if strings.Contains(string(environ), "AGENTIX_") || strings.Contains(string(environ), "OVER=image") {
 		t.Errorf("environment = %q", got)
 	}
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil || !strings.Contains(string(status), "\nUid:\t1234\t1234\t1234\t1234\n") {
+		t.Errorf("status = %s, %v", status, err)
+	}
 	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil || cwd != "/tmp" {
 		t.Errorf("working directory = %q, %v", cwd, err)
 	}

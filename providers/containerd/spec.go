@@ -28,7 +28,7 @@ const (
 )
 
 // specOpts describe the container of a sandbox.
-func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oci.SpecOpts {
+func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig, user account) []oci.SpecOpts {
 	dir := p.hostDir(spec.ID)
 	args := []string{insideRuntime, "--socket", insideSocket + "/" + socketName, "--token-stdin"}
 	args = append(args, spec.WorkerArgs()...)
@@ -59,6 +59,7 @@ func (p *Provider) specOpts(spec providers.Spec, image ocispec.ImageConfig) []oc
 		oci.WithMounts(mounts),
 		oci.WithCgroup("/" + p.containerID(spec.ID)),
 		withEnv(image.Env, spec.Env),
+		withAccount(user),
 		withoutPrivileges,
 		seccomp.WithDefaultProfile(), // looks at the capabilities, so it comes after them
 		withLimits(spec.Limits),

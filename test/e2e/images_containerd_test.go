@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,8 +22,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// pushArchive puts the one image of an exported archive into a registry.
-func pushArchive(t *testing.T, host, repo string, files map[string][]byte) {
+// pushArchive puts the one image of an exported archive into a registry, to be run as user.
+func pushArchive(t *testing.T, host, repo, user string, files map[string][]byte) {
 	t.Helper()
 	send := func(method, path, mediaType string, body []byte) {
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+host+"/v2/"+repo+path, bytes.NewReader(body))
@@ -45,6 +47,27 @@ func pushArchive(t *testing.T, host, repo string, files map[string][]byte) {
 		t.Fatalf("index.json = %s, %v", files["index.json"], err)
 	}
 	m := index.Manifests[0]
+	var manifest, config map[string]any
+	blob := func(digest any) string { return "blobs/sha256/" + strings.TrimPrefix(digest.(string), "sha256:") }
+	if err := json.Unmarshal(files[blob(m.Digest)], &manifest); err != nil {
+		t.Fatal(err)
+	}
+	about := manifest["config"].(map[string]any)
+	if err := json.Unmarshal(files[blob(about["digest"])], &config); err != nil {
+		t.Fatal(err)
+	}
+	config["config"].(map[string]any)["User"] = user
+	put := func(v any) (string, int) {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := digest.FromBytes(data).String()
+		files[blob(d)] = data
+		return d, len(data)
+	}
+	about["digest"], about["size"] = put(config)
+	m.Digest, _ = put(manifest)
 	for name, data := range files {
 		if strings.HasPrefix(name, "blobs/sha256/") && !strings.HasSuffix(name, "/") {
 			send(http.MethodPost, "/blobs/uploads/?digest="+digest.FromBytes(data).String(), "application/octet-stream", data)
@@ -58,7 +81,12 @@ func pushArchive(t *testing.T, host, repo string, files map[string][]byte) {
 func TestPulledImage(t *testing.T) {
 	e := daemontest.Start(t, configure)
 	prepare(t, e)
-	e.WriteProject(t, map[string]string{"app.py": "def run(x):\n    return x + 1\n"})
+	e.WriteProject(t, map[string]string{"app.py": "import os\ndef run(x):\n    return [x + 1, os.getuid(), os.getgid()]\n"})
+	for _, path := range []string{e.Project, filepath.Join(e.Project, "app.py")} { // for the image's user
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	stream, err := e.Images.ExportImage(t.Context(), &agentixv1.ExportImageRequest{Name: "python"})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +95,7 @@ func TestPulledImage(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	pushArchive(t, host, "team/python", files)
+	pushArchive(t, host, "team/python", "65534:1000", files)
 
 	body := fmt.Sprintf(`{"reference": "%s/team/python:1", "plainHttp": true}`, host)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.URL+"/v1/images:pull", strings.NewReader(body))
@@ -90,7 +118,7 @@ func TestPulledImage(t *testing.T) {
 	e.Template.Image = name
 	sandbox := e.Sandbox(t)
 	result, err := e.Remote.Remote(t.Context(), &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "app::run", Args: "[41]"})
-	if err != nil || result.GetValue() != "42" {
+	if err != nil || result.GetValue() != "[42,65534,1000]" {
 		t.Errorf("call = %v, %v", result, err)
 	}
 	rest := func(method string) (int, string) {

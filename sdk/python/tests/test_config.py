@@ -50,15 +50,22 @@ def test_platform_that_does_not_exist() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        agentix.SandboxConfig(bundle="x"),
         agentix.SandboxConfig(platform="linux/arm64"),
         agentix.SandboxConfig(resource=agentix.SandboxResource(gpu=1)),
     ],
-    ids=["bundle", "platform", "gpu"],
+    ids=["platform", "gpu"],
 )
 def test_what_is_not_offered_yet_is_said(config: agentix.SandboxConfig) -> None:
     with pytest.raises(NotImplementedError, match="not offered yet"):
         asyncio.run(agentix.AgentixProvider().create(config))
+
+
+@pytest.mark.parametrize(
+    ("bundle", "name"),
+    [("", ""), ("bundles/ab", "bundles/ab"), ("ab", "bundles/ab"), ("sha256:ab", "bundles/ab")],
+)
+def test_bundle_names(bundle: str, name: str) -> None:
+    assert _create_request(agentix.SandboxConfig(bundle=bundle)).sandbox.bundle == name
 
 
 def test_create_request() -> None:

@@ -52,7 +52,7 @@ class SandboxConfig:
     image: str = ""
     """Name of an imported image; empty for a provider without images."""
     bundle: str = ""
-    """Reference of a bundle; no provider takes one yet."""
+    """An imported bundle, `bundles/{sha256}` or the digest alone; its Python runs the code."""
     platform: str | None = None
     """`linux/amd64` or `linux/arm64`; None = that of the host. Others are not offered yet."""
     env: dict[str, str] | None = None

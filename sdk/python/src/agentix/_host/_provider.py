@@ -35,8 +35,8 @@ class AgentixProvider:
         """Create a sandbox and return it when it can be called.
 
         Raises RequestRefused if the daemon refuses the configuration or cannot start it,
-        RuntimeUnreachable without a connection, NotImplementedError for a bundle, a
-        platform or a gpu. If this is cancelled, no sandbox is left.
+        RuntimeUnreachable without a connection, NotImplementedError for a platform or a
+        gpu. If this is cancelled, no sandbox is left.
         """
         request = _create_request(config)
         try:
@@ -144,14 +144,13 @@ class AgentixProvider:
 
 def _create_request(config: SandboxConfig) -> messages.CreateSandboxRequest:
     resource = config.resource
-    if config.bundle:
-        raise NotImplementedError("bundles are not offered yet: use image and project")
     if config.platform is not None:
         raise NotImplementedError("platform is not offered yet: sandboxes have the host's")
     if resource is not None and resource.gpu is not None:
         raise NotImplementedError("gpu is not offered yet")
     wanted = messages.Sandbox(
         image=config.image,
+        bundle=_bundle_name(config.bundle),
         project=config.project or "",
         env=config.env or {},
         labels=config.labels or {},
@@ -161,6 +160,12 @@ def _create_request(config: SandboxConfig) -> messages.CreateSandboxRequest:
         wanted.resources.memory_bytes = resource.memory_bytes()
     # The id is ours, so that a creation that was cut off can be undone.
     return messages.CreateSandboxRequest(sandbox=wanted, sandbox_id=f"py-{uuid.uuid4().hex[:16]}")
+
+
+def _bundle_name(bundle: str) -> str:
+    if not bundle or bundle.startswith("bundles/"):
+        return bundle
+    return "bundles/" + bundle.removeprefix("sha256:")
 
 
 def _status(found: messages.Sandbox) -> str:
