@@ -56,18 +56,21 @@ func TestP3_SubmittedCallIsNeverAnOrphan(t *testing.T) {
 	}
 	<-named
 	<-joined
-	for restart := range 2 {
+	for restart, lonely := range []string{"named", "next"} {
 		r.clock.Advance(29 * time.Second)
 		if _, cancels, _ := l.seen(); len(cancels) != 0 {
 			t.Errorf("cancelled %v after 29 s", cancels)
 		}
 		r.clock.Advance(time.Second)
 		await.True(t, func() bool { _, cancels, _ := l.seen(); return len(cancels) > 0 }, "the cancel")
-		if _, cancels, _ := l.seen(); !slices.Equal(cancels, []string{"named"}) {
+		if _, cancels, _ := l.seen(); !slices.Equal(cancels, []string{lonely}) {
 			t.Errorf("cancelled %v", cancels)
 		}
 		if restart == 0 {
+			last := r.remote(t.Context(), Request{CallID: "next"})
+			awaitSent(t, l, "next")
 			r.close()
+			<-last
 			r.open()
 			l, _ = r.sandbox("box")
 		}

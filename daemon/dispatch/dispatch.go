@@ -53,6 +53,8 @@ type callStore interface {
 	AcceptCall(ctx context.Context, row store.CallRow) error
 	SubmitCall(ctx context.Context, id string) error
 	FinishCall(ctx context.Context, id string, end store.CallEnd) error
+	NewEnding(id string, end store.CallEnd) (*store.Ending, error)
+	Ended(e *store.Ending)
 	Call(ctx context.Context, id string) (store.CallRow, error)
 	Calls(ctx context.Context, q store.CallQuery) ([]store.CallRow, error)
 	Outcome(ctx context.Context, id string) (head, value []byte, err error)
@@ -62,6 +64,7 @@ type callStore interface {
 
 type journal interface {
 	Append(sandbox string, evs ...events.Event)
+	AppendEnd(sandbox string, ev events.Event, end *store.Ending, done func()) error
 	AppendBatch(sandbox string, b wire.Batch, done func())
 	StreamCursor(ctx context.Context, sandbox, stream string) (sid string, seq uint64, err error)
 	Flush(ctx context.Context, sandbox string) error
@@ -130,7 +133,9 @@ type pending struct {
 	accepted chan struct{} // closed once it is accepted or, with err, not
 	done     chan struct{} // closed once the outcome may be told
 	outcome  Outcome
-	err      error // why the call was not accepted
+	written  chan struct{} // closed once the outcome is committed
+	ending   *store.Ending // what is written
+	err      error         // why the call was not accepted
 }
 
 // New returns a Dispatcher that knows the calls which an earlier daemon left open; so it has

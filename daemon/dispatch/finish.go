@@ -1,14 +1,11 @@
 package dispatch
 
 import (
-	"context"
 	"strings"
 	"time"
 
 	"github.com/agentixd/agentixd/daemon/calls"
 	"github.com/agentixd/agentixd/daemon/events"
-	"github.com/agentixd/agentixd/daemon/store"
-	"github.com/agentixd/agentixd/internal/errs"
 	"github.com/agentixd/agentixd/runtime/wire"
 )
 
@@ -123,18 +120,6 @@ func (d *Dispatcher) answer(r *receiver, id string, failure *wire.Error, read fu
 	}
 }
 
-// finish is called once for each accepted call, by whoever gave it its outcome.
-func (d *Dispatcher) finish(p *pending, o Outcome, now time.Time) {
-	p.outcome = o
-	if !p.quiet {
-		d.opts.Journal.Append(p.request.Sandbox, finishedEvent(p, o, now))
-	}
-	p.cancel(errOver)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.goes(func() { d.deliver(p, now) })
-}
-
 func finishedEvent(p *pending, o Outcome, now time.Time) events.Event {
 	body := &events.Call{Phase: events.CallFinished, Callable: p.callable}
 	if o.Error != nil {
@@ -149,84 +134,6 @@ func clip(s string, n int) string {
 		s = s[:n]
 	}
 	return strings.ToValidUTF8(s, "")
-}
-
-// deliver makes an outcome durable, lets the runtime forget it and tells the waiters.
-func (d *Dispatcher) deliver(p *pending, at time.Time) {
-	id, sandbox := p.request.ID, p.request.Sandbox
-	// The event first: a daemon that dies in between finds it and tells no second one.
-	flushed := d.opts.Journal.Flush(d.ctx, sandbox)
-	if flushed != nil && d.ctx.Err() == nil {
-		d.opts.Logger.Error("call finished but its events are not committed", "sandbox", sandbox, "call", id, "err", flushed)
-	}
-	if !p.request.Named { // nobody can ask again, so nobody can be told otherwise
-		close(p.done)
-	}
-	saved := d.save(p, at, flushed == nil)
-	if l := d.linkOf(sandbox); saved && l != nil {
-		l.AckResult(id)
-	}
-	d.mu.Lock()
-	d.forget(p, true)
-	if saved || !p.request.Named {
-		d.table.Settle(d.opts.Clock.Now(), id)
-	}
-	d.pruneLocked()
-	d.mu.Unlock()
-	if p.request.Named {
-		close(p.done)
-	}
-}
-
-// save stores the outcome, if told that its event is committed: a daemon that dies before
-// that has to find the call open, so that its end is told. When journal or store refuse,
-// save goes on trying in the background: the waiters have waited enough, and the runtime
-// keeps the outcome until it is acked.
-func (d *Dispatcher) save(p *pending, at time.Time, told bool) bool {
-	id := p.request.ID
-	d.inject("call/beforeCommit", id)
-	end, err := p.outcome.end(at, p.request.Named)
-	if err == nil && told {
-		err = d.opts.Store.FinishCall(context.WithoutCancel(d.ctx), id, end)
-	}
-	d.inject("call/afterCommit", id)
-	if told && (err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound)) {
-		return true
-	}
-	if told {
-		d.opts.Logger.Error("outcome not stored", "sandbox", p.request.Sandbox, "call", id, "err", err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.goes(func() { d.saveLater(p, end) })
-	return false
-}
-
-// saveLater ends once the outcome is stored, or with the Dispatcher.
-func (d *Dispatcher) saveLater(p *pending, end store.CallEnd) {
-	for {
-		due := make(chan struct{})
-		stop := d.opts.Clock.AfterFunc(saveAgain, func() { close(due) })
-		select {
-		case <-due:
-		case <-d.ctx.Done():
-			stop()
-			return
-		}
-		if d.opts.Journal.Flush(d.ctx, p.request.Sandbox) != nil {
-			continue
-		}
-		err := d.opts.Store.FinishCall(d.ctx, p.request.ID, end)
-		if err == nil || errs.Is(err, errs.AlreadyExists) || errs.Is(err, errs.NotFound) {
-			if l := d.linkOf(p.request.Sandbox); l != nil {
-				l.AckResult(p.request.ID)
-			}
-			d.mu.Lock()
-			d.table.Settle(d.opts.Clock.Now(), p.request.ID)
-			d.mu.Unlock()
-			return
-		}
-	}
 }
 
 // pruneLocked forgets old finished calls in the store now and then; d.mu is held.

@@ -276,7 +276,7 @@ func (d *Dispatcher) restoreCall(row store.CallRow, told bool) {
 	request := calls.Request{ID: row.ID, Sandbox: row.Sandbox, Hash: string(row.RequestHash), Named: true, Submitted: row.Submitted}
 	p := &pending{
 		request: request, callable: row.Callable, want: row.Encoding, quiet: told, atRuntime: true,
-		acceptedAt: row.Accepted, submitted: row.Submitted, accepted: make(chan struct{}), done: make(chan struct{}),
+		acceptedAt: row.Accepted, submitted: row.Submitted, accepted: make(chan struct{}), done: make(chan struct{}), written: make(chan struct{}),
 	}
 	close(p.accepted)
 	p.ctx, p.cancel = context.WithCancelCause(d.ctx)

@@ -140,7 +140,7 @@ type faultyStore struct {
 	mu           sync.Mutex
 	beforeAccept error // AcceptCall does nothing
 	afterAccept  error // AcceptCall is done, and yet an error
-	beforeFinish error // FinishCall does nothing
+	beforeFinish error // NewEnding does nothing
 }
 
 func (s *faultyStore) set(f func(*faultyStore)) {
@@ -165,11 +165,11 @@ func (s *faultyStore) AcceptCall(ctx context.Context, row store.CallRow) error {
 	return s.get(func(s *faultyStore) error { return s.afterAccept })
 }
 
-func (s *faultyStore) FinishCall(ctx context.Context, id string, end store.CallEnd) error {
+func (s *faultyStore) NewEnding(id string, end store.CallEnd) (*store.Ending, error) {
 	if err := s.get(func(s *faultyStore) error { return s.beforeFinish }); err != nil {
-		return err
+		return nil, err
 	}
-	return s.Store.FinishCall(ctx, id, end)
+	return s.Store.NewEnding(id, end)
 }
 
 // rig is a Dispatcher on a real store and journal, with fake links.

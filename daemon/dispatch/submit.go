@@ -69,7 +69,7 @@ func conflict(id string) *errs.Error {
 func (d *Dispatcher) newPending(c checked) *pending {
 	p := &pending{
 		request: c.request, callable: c.call.Callable, call: c.call, want: c.call.ResultEncoding,
-		bytes: int64(len(c.call.Arguments)), accepted: make(chan struct{}), done: make(chan struct{}),
+		bytes: int64(len(c.call.Arguments)), accepted: make(chan struct{}), done: make(chan struct{}), written: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(d.ctx)
 	d.pending[c.request.ID] = p

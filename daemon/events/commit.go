@@ -97,6 +97,11 @@ func (j *Journal) gather(next *uint64) *turn {
 		for _, at := range p.moves() {
 			t.write.Cursors = append(t.write.Cursors, store.StreamCursor{Journal: s.num, Stream: at.stream, Sid: at.sid, Seq: at.seq})
 		}
+		for _, it := range p.items {
+			if it.end != nil {
+				t.write.Ends = append(t.write.Ends, it.end)
+			}
+		}
 		t.parts = append(t.parts, p)
 	}
 	return t

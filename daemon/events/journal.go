@@ -225,9 +225,22 @@ func beginsLife(evs []Event) bool {
 // Append adds events of the daemon's own to a sandbox's journal. It does not wait: they are
 // committed in order, and lost only if the process dies first.
 func (j *Journal) Append(sandbox string, evs ...Event) {
-	if j.loaded != nil || len(evs) == 0 {
-		return
+	if j.loaded == nil && len(evs) > 0 {
+		_ = j.append(sandbox, evs, nil, nil) // it is logged
 	}
+}
+
+// AppendEnd adds the terminal event of a call and writes its outcome in the same transaction:
+// one is never there without the other. done is called once both are committed, and must not
+// block. An error means that neither will be.
+func (j *Journal) AppendEnd(sandbox string, ev Event, end *store.Ending, done func()) error {
+	if j.loaded != nil {
+		return j.loaded
+	}
+	return j.append(sandbox, []Event{ev}, end, done)
+}
+
+func (j *Journal) append(sandbox string, evs []Event, end *store.Ending, done func()) error {
 	now := j.opts.Clock.Now()
 	evs = append([]Event(nil), evs...)
 	for i := range evs {
@@ -241,11 +254,15 @@ func (j *Journal) Append(sandbox string, evs ...Event) {
 	it, err := newItem(evs)
 	if err != nil {
 		j.opts.Logger.Error("event could not be encoded", "sandbox", sandbox, "err", err)
-		return
+		return err
 	}
+	it.end, it.done = end, done
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j.enqueue(s, it)
+	if !j.enqueue(s, it) {
+		return errStopping
+	}
+	return nil
 }
 
 func newItem(evs []Event) (*item, error) {
@@ -256,12 +273,12 @@ func newItem(evs []Event) (*item, error) {
 	return &item{evs: evs, data: data, ends: ends}, err
 }
 
-// enqueue hands an item to the committer. The caller holds s.mu.
-func (j *Journal) enqueue(s *stream, it *item) {
+// enqueue hands an item to the committer; false = the journal is closed. The caller holds s.mu.
+func (j *Journal) enqueue(s *stream, it *item) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
-		return
+		return false
 	}
 	s.queue = append(s.queue, it)
 	s.queueBytes.Add(int64(it.size()))
@@ -275,6 +292,7 @@ func (j *Journal) enqueue(s *stream, it *item) {
 	case j.work <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // StreamCursor returns how far a stream of a runtime is safe: its id, and the last number

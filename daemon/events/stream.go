@@ -13,8 +13,9 @@ import (
 type item struct {
 	evs   []Event
 	data  []byte
-	ends  []int     // where the encoding of each event ends
-	moved *position // how far a stream of the runtime was taken with it; nil = not at all
+	ends  []int         // where the encoding of each event ends
+	moved *position     // how far a stream of the runtime was taken with it; nil = not at all
+	end   *store.Ending // the outcome that its terminal event tells of, if any
 	done  func()
 }
 
@@ -25,7 +26,13 @@ type position struct {
 	seq    uint64
 }
 
-func (it *item) size() int { return len(it.data) + 64 }
+func (it *item) size() int {
+	size := len(it.data) + 64
+	if it.end != nil {
+		size += it.end.Size()
+	}
+	return size
+}
 
 // stream is the journal of one sandbox.
 type stream struct {

@@ -122,59 +122,6 @@ func (s *Store) SubmitCall(ctx context.Context, id string) error {
 	return nil
 }
 
-// FinishCall gives a call its outcome; durable on return. The first outcome stays: for a
-// finished call FinishCall returns AlreadyExists, for an unknown one NotFound.
-func (s *Store) FinishCall(ctx context.Context, id string, end CallEnd) error {
-	row := outcomeRow{kept: keptNot}
-	var err error
-	if end.Keep {
-		if row, err = s.outcomes.put(id, end.Head, end.Value); err != nil {
-			return fmt.Errorf("finish call %s: %w", id, err)
-		}
-	}
-	at := end.Finished.UnixNano()
-	sum := endSum(id, at, end.State, end.ErrorType)
-	var refused error
-	err = s.writer.do(ctx, len(row.head)+len(row.value)+256, func(tx *tx) error {
-		refused = nil
-		n, err := tx.exec(`UPDATE call SET state = ?, finished = ?, error_type = ?, end_sum = ?, kept = ?, size = ?, outcome_sum = ?, head = ?, value = ?
-			WHERE id = ? AND finished IS NULL`,
-			end.State, at, end.ErrorType, sum, row.kept, row.size, row.sum, row.head, row.value, id)
-		if err == nil && n == 0 {
-			refused, err = whyNotFinished(tx, id)
-		}
-		return err
-	})
-	if err == nil {
-		err = refused
-	}
-	if row.kept != keptNot {
-		// With another error it may have been written all the same; what was not is found at
-		// the next start.
-		switch {
-		case err == nil:
-			s.keepOutcome(row, end.Finished)
-		case errs.Is(err, errs.NotFound):
-			s.outcomes.drop(row)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("finish call %s: %w", id, err)
-	}
-	return nil
-}
-
-func whyNotFinished(tx *tx, id string) (refused, err error) {
-	n, err := tx.exec("UPDATE call SET finished = finished WHERE id = ?", id)
-	switch {
-	case err != nil:
-		return nil, err
-	case n == 0:
-		return callNotFound(id), nil
-	}
-	return errs.New(errs.AlreadyExists, errs.CallIDConflict, "call %q has an outcome", id), nil
-}
-
 // Call returns one call; NotFound if there is none.
 func (s *Store) Call(ctx context.Context, id string) (CallRow, error) {
 	rows, err := s.calls(ctx, "id = ?", id)

@@ -54,6 +54,7 @@ type JournalWrite struct {
 	New     []JournalRow
 	Batches []BatchRow
 	Cursors []StreamCursor
+	Ends    []*Ending // of the calls whose terminal events are among the batches
 }
 
 // WriteJournal queues a change; done is called after its commit, in the order of the calls,
@@ -64,6 +65,9 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 	for i := range w.Batches {
 		size += len(w.Batches[i].Data)
 		last = max(last, w.Batches[i].Num)
+	}
+	for _, e := range w.Ends {
+		size += e.Size()
 	}
 	committed := func(err error) {
 		if err == nil {
@@ -84,6 +88,11 @@ func (s *Store) WriteJournal(w JournalWrite, done func(error)) {
 		}
 		for _, c := range w.Cursors {
 			if err := moveCursor(tx, c); err != nil {
+				return err
+			}
+		}
+		for _, e := range w.Ends {
+			if err := e.write(tx); err != nil {
 				return err
 			}
 		}
