@@ -163,7 +163,7 @@ func TestCallsAloneAreBounded(t *testing.T) {
 	wait(t, rec, &rec.ready, 1, "the worker")
 	p.mu.Lock()
 	for range wire.MaxIsolated { // as if so many ran
-		p.alone[newWorker(p, "x")] = struct{}{}
+		p.alone[newWorker(p)] = struct{}{}
 	}
 	p.mu.Unlock()
 	ask(t, p, true, "c", "pid")

@@ -104,7 +104,7 @@ func (p *Pool) look() {
 		calls = true
 		w.stuck = w.pinged
 		if !w.pinged && w.tellsStopped {
-			if q, err := newQueued("", [][]byte{pingFrame}); err == nil {
+			if q, err := newQueued([][]byte{pingFrame}); err == nil {
 				w.pinged = true
 				p.queued += q.size
 				w.push(q)

@@ -132,7 +132,7 @@ func (w *worker) await(d time.Duration) bool {
 
 // kill ends the worker and its group; that of one call with all that it started.
 func (w *worker) kill() {
-	if w.only != "" {
+	if w.alone {
 		w.killTree()
 		return
 	}
@@ -204,7 +204,7 @@ func (w *worker) write(stop <-chan struct{}) {
 			}
 			continue
 		}
-		w.wrote.Store(w.wrote.Load() || q.callID != "")
+		w.wrote.Store(w.wrote.Load() || q.call)
 		if err := out.Write(q.body...); err != nil {
 			// The worker goes or is gone; its end tells each call that was sent.
 			w.p.cfg.Logger.Debug("frame is not written", "err", err)
@@ -259,7 +259,7 @@ func (w *worker) handle(f Frame) {
 		w.pinged, w.stuck = false, false
 		w.p.mu.Unlock()
 	default:
-		if w.only != "" {
+		if w.alone {
 			f.CallID = w.only
 		}
 		w.p.cfg.Handler.Frame(w.proc.id, f)
@@ -307,7 +307,7 @@ func (w *worker) readOutput() {
 func (w *worker) emit(stream string) func(string, []byte) {
 	return func(callID string, b []byte) {
 		_, _ = w.last.Write(b)
-		if w.only != "" {
+		if w.alone {
 			callID = w.only
 		}
 		w.p.cfg.Handler.Output(w.proc.id, stream, callID, b)

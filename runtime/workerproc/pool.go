@@ -102,7 +102,8 @@ type Pool struct {
 }
 
 type queued struct {
-	callID string   // of a call frame
+	call   bool // a call, whose id may be empty if a neighbour's host gave it
+	callID string
 	body   [][]byte // parts
 	size   int
 }
@@ -142,7 +143,8 @@ var ErrQueueFull = errors.New("too many bytes wait for the worker")
 // alone to a new worker that is for it only. It does not block. Errors: wire.ErrFrameLimit,
 // ErrQueueFull.
 func (p *Pool) Send(callID string, alone bool, body ...[]byte) error {
-	q, err := newQueued(callID, body)
+	q, err := newQueued(body)
+	q.call, q.callID = true, callID
 	if err != nil {
 		return err
 	}
@@ -169,8 +171,8 @@ func (p *Pool) Send(callID string, alone bool, body ...[]byte) error {
 	return nil
 }
 
-func newQueued(callID string, body [][]byte) (queued, error) {
-	q := queued{callID: callID, body: body}
+func newQueued(body [][]byte) (queued, error) {
+	q := queued{body: body}
 	for _, part := range body {
 		q.size += len(part)
 	}
@@ -183,7 +185,7 @@ func newQueued(callID string, body [][]byte) (queued, error) {
 // Tell queues a frame that is no call for one worker, or with "" for all of them, or for the
 // next one if there is none. Errors: those of Send.
 func (p *Pool) Tell(workerID string, body []byte) error {
-	q, err := newQueued("", [][]byte{body})
+	q, err := newQueued([][]byte{body})
 	if err != nil {
 		return err
 	}
@@ -227,7 +229,7 @@ func (p *Pool) all() func(yield func(*worker) bool) {
 
 // give hands a frame to a worker; p.mu is held.
 func (p *Pool) give(w *worker, q queued) {
-	if q.callID != "" {
+	if q.call {
 		f := &flight{id: q.callID, worker: w, began: time.Now()}
 		p.flights[q.callID], w.flights[q.callID] = f, f
 		p.turn++
@@ -259,7 +261,7 @@ func (p *Pool) Unsend(callID string) bool {
 	}
 	p.queued -= q.size
 	p.land(f)
-	if f.worker.only != "" {
+	if f.worker.alone {
 		f.worker.condemn()
 	}
 	return true
@@ -268,7 +270,7 @@ func (p *Pool) Unsend(callID string) bool {
 // take removes the frame of a call from a queue.
 func take(queue *[]queued, callID string) (queued, bool) {
 	for i, q := range *queue {
-		if q.callID == callID {
+		if q.call && q.callID == callID {
 			*queue = append((*queue)[:i:i], (*queue)[i+1:]...)
 			return q, true
 		}

@@ -266,3 +266,17 @@ func TestForeignWorkersAreAPoolToo(t *testing.T) {
 		t.Error("one worker had both calls")
 	}
 }
+
+// TestCallsOfNeighboursMayHaveAnEmptyID: frames that are no call have none either.
+func TestCallsOfNeighboursMayHaveAnEmptyID(t *testing.T) {
+	p, rec := pool(t, 2, 0)
+	if err := p.Tell("", []byte("\x81\xa4type\xa4ping")); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, p, false, "", "pid")
+	rec.end(t, "")
+	ask(t, p, false, "", "wait_for", "/nonexistent")
+	if !p.Unsend("") && p.Cancel("") == NotThere {
+		t.Error("the call is not there")
+	}
+}

@@ -14,7 +14,7 @@ func (p *Pool) slot(ctx context.Context, i int) {
 	backOff := minBackOff
 	first := true
 	for ctx.Err() == nil {
-		w := newWorker(p, "")
+		w := newWorker(p)
 		ended := make(chan error, 1)
 		p.owned.Go(func() { // ends with the worker, at the latest after ctx did
 			ended <- w.run(ctx, func(ok bool) { p.settle(w, i, ok, first) })
@@ -85,7 +85,7 @@ func (p *Pool) hopeless() BootError {
 	}
 	for _, q := range p.waiting {
 		p.queued -= q.size
-		if q.callID != "" {
+		if q.call {
 			failed.Calls = append(failed.Calls, q.callID)
 		}
 	}
@@ -127,7 +127,8 @@ func (p *Pool) startAlone() {
 		q := p.lonely[0]
 		p.lonely[0] = queued{}
 		p.lonely = p.lonely[1:]
-		w, ctx := newWorker(p, q.callID), p.ctx
+		w, ctx := newWorker(p), p.ctx
+		w.alone, w.only = true, q.callID
 		p.alone[w] = struct{}{}
 		p.give(w, q)
 		p.owned.Go(func() { p.runAlone(ctx, w) }) // ends with the worker

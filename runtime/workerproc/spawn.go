@@ -77,7 +77,7 @@ func (p *process) start(w *worker, argv []string, theirs []*os.File) error {
 		set[envProject] = cfg.Project
 	}
 	path, env := argv[0], workerEnv(os.Environ(), argv[0], p.id, set)
-	kept := cfg.Keeper && w.only != ""
+	kept := cfg.Keeper && w.alone
 	if kept {
 		path, argv, env = keeper.Command(argv, env, len(files), oomScoreAdj)
 	}

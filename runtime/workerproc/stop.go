@@ -72,7 +72,7 @@ func (p *Pool) expire(f *flight) {
 // not written to it goes to others. p.mu is held.
 func (p *Pool) retire(w *worker) {
 	w.retired = true
-	if w.only != "" {
+	if w.alone {
 		return
 	}
 	for i, other := range p.slots {
@@ -129,7 +129,7 @@ func (p *Pool) answered(w *worker, f *Frame) (deliver, stopped bool) {
 	case f.Type == wire.FrameError && f.Running:
 		p.stop(call)
 		return deliver, false
-	case w.only != "":
+	case w.alone:
 		call.settled = true
 		if call.timer != nil {
 			call.timer.Stop()
@@ -169,7 +169,7 @@ func (p *Pool) bury(w *worker) (dead, stopped []string) {
 		}
 		p.land(f)
 	}
-	if w.only != "" {
+	if w.alone {
 		for _, q := range again {
 			p.queued -= q.size
 			dead = append(dead, q.callID)

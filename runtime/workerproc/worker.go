@@ -32,8 +32,9 @@ func (e BootError) Error() string { return e.Message }
 
 // worker is one worker process from its start to its end. What p.mu guards is marked.
 type worker struct {
-	p    *Pool
-	only string // the call that it is for; empty = any
+	p     *Pool
+	alone bool   // it is for one call
+	only  string // its id, if so
 
 	proc           *process     // set once, under p.mu
 	stdout, stderr *output.Pipe // nil in foreign mode
@@ -69,9 +70,9 @@ type worker struct {
 	used         time.Duration // processor time
 }
 
-func newWorker(p *Pool, only string) *worker {
+func newWorker(p *Pool) *worker {
 	w := &worker{
-		p: p, only: only, booted: make(chan struct{}), eof: make(chan error, 1), wake: make(chan struct{}, 1),
+		p: p, booted: make(chan struct{}), eof: make(chan error, 1), wake: make(chan struct{}, 1),
 		left: make(chan struct{}), settled: make(chan struct{}), condemned: make(chan struct{}), flights: map[string]*flight{},
 	}
 	w.condemn = sync.OnceFunc(func() { close(w.condemned) })
@@ -116,7 +117,7 @@ func (w *worker) live(ctx context.Context, permit func(), booted func(ok bool)) 
 		owned.Go(w.relay) // ends with the worker's stderr, or when it is closed
 	}
 	finish := func() {
-		if w.only != "" {
+		if w.alone {
 			w.killTree()
 		}
 		w.proc.frames.finish()
@@ -159,7 +160,7 @@ func (w *worker) live(ctx context.Context, permit func(), booted func(ok bool)) 
 		return context.Cause(ctx)
 	}
 	w.report(death, natural, stopped)
-	if natural && w.only == "" && !w.wrote.Load() && time.Since(w.proc.started) < healthyLife {
+	if natural && !w.alone && !w.wrote.Load() && time.Since(w.proc.started) < healthyLife {
 		return errors.New(death.Message)
 	}
 	return nil
@@ -209,7 +210,7 @@ func (w *worker) push(q queued) {
 func (w *worker) unwritten() []queued {
 	var calls []queued
 	for _, q := range w.outbox {
-		if q.callID == "" {
+		if !q.call {
 			w.p.queued -= q.size
 			continue
 		}
@@ -234,7 +235,7 @@ func (w *worker) next() (queued, bool) {
 	w.outbox[0] = queued{}
 	w.outbox = w.outbox[1:]
 	w.p.queued -= q.size
-	if f := w.flights[q.callID]; f != nil {
+	if f := w.flights[q.callID]; f != nil && q.call {
 		f.written = true
 	}
 	return q, true
