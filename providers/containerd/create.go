@@ -314,7 +314,7 @@ func (p *Provider) endTask(ctx context.Context, cid string) error {
 		if err == nil && known.Process.Status != task.Status_STOPPED {
 			_, err = service.Kill(ctx, &tasks.KillRequest{ContainerID: cid, Signal: 9, All: true})
 		}
-		thaw(cid)                        // what is frozen does not die
+		thaw(cid)                         // what is frozen does not die
 		if err != nil && !notFound(err) { // what cannot be asked to be killed is killed all the same
 			for _, dir := range cgroupsOf(cid) {
 				killCgroup(dir)

@@ -28,7 +28,7 @@ func TestLookUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for user, want := range map[string]account{
 		"app":       {uid: 1500, gid: 1600, groups: []uint32{1700}, home: "/home/app"},
 		"1500":      {uid: 1500, gid: 1600, groups: []uint32{1700}, home: "/home/app"},
