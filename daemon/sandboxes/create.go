@@ -265,7 +265,7 @@ func (m *Manager) bringUp(ctx context.Context, e *entry, dir *providers.Dir) err
 	spec := providers.Spec{
 		ID: s.ID, Image: s.Image, Project: dir, Env: s.Env, Limits: s.Resources, Workers: s.Workers, Network: s.Network, Security: s.Security, Token: m.opts.Store.RuntimeToken(s.ID), RuntimeURL: e.runtimeURL,
 	}
-	if len(e.rec.Preload) > 0 {
+	if s.Template != "" { // also without modules: it then imports what a first call needs
 		spec.Env = maps.Clone(s.Env)
 		if spec.Env == nil {
 			spec.Env = map[string]string{}

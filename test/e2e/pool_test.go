@@ -54,11 +54,15 @@ func TestPoolToFirstResult(t *testing.T) {
 	e, _ := start(t)
 	const rounds = 20
 	pooled(t, e, "warm", 4, "app")
+	var takes []time.Duration
 	measure := func(s *agentixv1.Sandbox, first bool) time.Duration {
 		began := time.Now()
 		made, err := e.Sandboxes.CreateSandbox(t.Context(), &agentixv1.CreateSandboxRequest{Sandbox: s})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if first {
+			takes = append(takes, time.Since(began))
 		}
 		isValue(`{"output":"HELLO"}`)(t, grpcUnix(t.Context(), t, e, &agentixv1.RemoteRequest{Sandbox: made.GetName(), Callable: "app::run", Kwargs: `{"input": "hello"}`}))
 		took := time.Since(began)
@@ -81,8 +85,9 @@ func TestPoolToFirstResult(t *testing.T) {
 	}
 	slices.Sort(warm)
 	slices.Sort(cold)
-	t.Logf("pool to first result: p50 %s, p95 %s; start to first result: p50 %s (%d and %d rounds)",
-		warm[len(warm)/2], warm[len(warm)*95/100], cold[len(cold)/2], len(warm), len(cold))
+	slices.Sort(takes)
+	t.Logf("pool to first result: p50 %s, p95 %s, of which the take: p50 %s; start to first result: p50 %s (%d and %d rounds)",
+		warm[len(warm)/2], warm[len(warm)*95/100], takes[len(takes)/2], cold[len(cold)/2], len(warm), len(cold))
 	if warm[len(warm)/2] > cold[len(cold)/2] {
 		t.Error("a waiting sandbox is slower than a start")
 	}

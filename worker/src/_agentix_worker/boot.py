@@ -8,7 +8,7 @@ from typing import Optional
 
 FDS = "AGENTIX_WORKER_FDS"
 PROJECT = "AGENTIX_WORKER_PROJECT"
-PRELOAD = "AGENTIX_PRELOAD"  # modules to import before the worker is ready, by commas
+PRELOAD = "AGENTIX_PRELOAD"  # modules to import before the worker is ready, by commas; also none
 
 
 def main() -> None:
@@ -26,7 +26,9 @@ def main() -> None:
         writer = FrameWriter(fds[1])
         worker = Worker(fds[0], writer, native=bool(native))
         add_project(project)
-        worker.open(filter(None, os.environ.pop(PRELOAD, "").split(",")))
+        ahead = os.environ.pop(PRELOAD, None)
+        if ahead is not None:
+            worker.open(filter(None, ahead.split(",")))
     except BaseException as e:
         _boot_error(fds[1], e)
         raise

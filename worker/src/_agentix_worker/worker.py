@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Iterable, Union
+from typing import Any, Callable, Iterable, Optional, Union
 
 from _agentix_worker import ambient, codec
 from _agentix_worker.calls import Invoker
@@ -22,6 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _agentix_worker.foreign import ForeignOutlet
 
+_LATER = (
+    "_agentix_worker.binding",
+    "_agentix_worker.plain",
+    "_agentix_worker.propagation",
+    "dataclasses",
+    "inspect",
+    "json",
+    "pickle",
+)
 _READ_BYTES = 1 << 18
 _STOP_SECONDS = 2.0  # for cancelled calls to end
 _EXIT_SECONDS = 3.0  # for atexit handlers and threads of user code
@@ -53,8 +62,12 @@ class Worker:
             "sio_inbound": self._inbound,
         }
 
-    def open(self, preload: Iterable[str] = ()) -> None:
-        """Take over output and records, then import modules ahead of the first call."""
+    def open(self, preload: Optional[Iterable[str]] = None) -> None:
+        """Take over output and records, then import modules ahead of the first call.
+
+        With a preload the worker is to wait for its first call: it also imports what a start
+        in a hurry leaves for later.
+        """
         self._open = True
         # A Ctrl-C on the runtime's terminal is the runtime's affair; children get the default.
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -62,7 +75,7 @@ class Worker:
         self._outlet.install()
         ambient.sink = _Sink(self._outlet, self._plugins)
         os.register_at_fork(after_in_child=self._after_fork)
-        for module in preload:
+        for module in () if preload is None else (*_LATER, *preload):
             importlib.import_module(module)
 
     def run(self) -> int:
