@@ -130,6 +130,9 @@ func New(ctx context.Context, cfg providers.Config) (*Provider, error) {
 	p.closing, p.stop = context.WithCancelCause(namespaces.WithNamespace(context.Background(), Namespace))
 	err = p.probe(ctx)
 	if err == nil {
+		err = p.clearWork(ctx)
+	}
+	if err == nil {
 		err = p.adopt(ctx)
 	}
 	if err != nil {

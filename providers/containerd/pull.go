@@ -9,7 +9,6 @@ import (
 
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/opencontainers/go-digest"
@@ -22,7 +21,6 @@ import (
 const (
 	progressEvery  = 250 * time.Millisecond
 	parallelLayers = 3
-	workExpiry     = 24 * time.Hour // of a lease that a killed daemon left
 )
 
 // PullImage fetches an image from a registry. See providers.Imager.
@@ -174,25 +172,4 @@ func (t *pullTracker) progress(ctx context.Context) providers.PullProgress {
 		}
 	}
 	return got
-}
-
-// workLease keeps what a piece of work makes until something else holds it. done ends it,
-// whatever became of the context; after a failure it waits until the leftovers are gone.
-func (p *Provider) workLease(ctx context.Context) (_ context.Context, done func(ok bool), err error) {
-	service := p.client.LeasesService()
-	lease, err := service.Create(ctx, leases.WithRandomID(), leases.WithExpiration(workExpiry))
-	if err != nil {
-		return ctx, nil, err
-	}
-	return leases.WithLease(ctx, lease.ID), func(ok bool) {
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTimeout, errors.New("clean-up took too long"))
-		defer cancel()
-		var opts []leases.DeleteOpt
-		if !ok {
-			opts = append(opts, leases.SynchronousDelete)
-		}
-		if err := service.Delete(ctx, lease, opts...); err != nil {
-			p.log.Warn("lease left to expire", "lease", lease.ID, "err", err)
-		}
-	}, nil
 }

@@ -23,12 +23,14 @@ import (
 
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentixd/agentixd/internal/containerdtest"
 	"github.com/agentixd/agentixd/internal/errs"
@@ -442,5 +444,56 @@ func TestExport(t *testing.T) {
 	}
 	if err := p.ExportImage(t.Context(), "none", io.Discard); !errs.Is(err, errs.NotFound) {
 		t.Errorf("export of a missing image: %v, want NotFound", err)
+	}
+}
+
+// TestR9_WorkLeftOver: what a killed daemon was fetching or looking at is removed by the next, and
+// that of another daemon is not.
+func TestR9_WorkLeftOver(t *testing.T) {
+	d := containerdtest.Start(t)
+	c, err := client.New(d.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // read only
+	ctx := namespaces.WithNamespace(t.Context(), containerd.Namespace)
+	for _, instance := range []string{testInstance, "another"} {
+		lease, err := c.LeasesService().Create(ctx, leases.WithRandomID(), leases.WithLabels(map[string]string{
+			"agentix.dev/instance": instance, "agentix.dev/work": "1",
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := []byte("fetched for " + instance)
+		desc := ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}
+		if err := content.WriteBlob(leases.WithLease(ctx, lease.ID), c.ContentStore(), instance, bytes.NewReader(data), desc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := t.TempDir()
+	view := filepath.Join(state, ".view-1")
+	if err := os.Mkdir(view, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("view", view, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(view, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, d, testInstance, state, providertest.Stub(t))
+	defer p.Close() //nolint:errcheck // checked by goleak
+	left, err := c.LeasesService().List(ctx)
+	if err != nil || len(left) != 1 || left[0].Labels["agentix.dev/instance"] != "another" {
+		t.Errorf("leases = %v, %v", left, err)
+	}
+	if blobs, _ := leftovers(t, d); blobs != 1 {
+		t.Errorf("%d blobs are left, want that of the other daemon", blobs)
+	}
+	if entries, err := os.ReadDir(state); err != nil || len(entries) != 0 {
+		t.Errorf("state directory: %v, %v", entries, err)
+	}
+	if list, err := p.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("sandboxes: %v, %v", list, err)
 	}
 }

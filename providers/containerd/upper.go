@@ -168,7 +168,7 @@ func lowerOwners(w io.Writer, r io.Reader, shift int) error {
 		if err := out.WriteHeader(h); err != nil {
 			return err
 		}
-		if _, err := io.Copy(out, in); err != nil { //nolint:gosec // As large as the disk of the sandbox, which has a limit.
+		if _, err := io.Copy(out, in); err != nil { //nolint:gosec // Nothing is unpacked, and checkUpper bounds it.
 			return err
 		}
 	}

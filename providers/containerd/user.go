@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func (p *Provider) accountOf(ctx context.Context, image client.Image, user strin
 }
 
 // readImage shows the file system of an image, read-only.
-func (p *Provider) readImage(ctx context.Context, image client.Image, look func(root *os.Root) error) error {
+func (p *Provider) readImage(ctx context.Context, image client.Image, look func(root *os.Root) error) (err error) {
 	diffs, err := image.RootFS(ctx)
 	if err != nil {
 		return fmt.Errorf("read layers of image: %w", err)
@@ -75,14 +76,20 @@ func (p *Provider) readImage(ctx context.Context, image client.Image, look func(
 		return fmt.Errorf("look into image: %w", err)
 	}
 	defer service.Remove(context.WithoutCancel(ctx), key) //nolint:errcheck // its lease takes it along
-	return mount.WithReadonlyTempMount(ctx, mounts, func(path string) error {
-		root, err := os.OpenRoot(path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = root.Close() }() // only read from
-		return look(root)
-	})
+	path, err := os.MkdirTemp(p.cfg.StateDir, viewPrefix)
+	if err != nil {
+		return fmt.Errorf("look into image: %w", err)
+	}
+	defer func() { err = errors.Join(err, p.removeView(filepath.Base(path))) }()
+	if err := mount.All(mounts, path); err != nil {
+		return fmt.Errorf("look into image: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // only read from
+	return look(root)
 }
 
 // lookUp finds a user in the files of an image, as docker does: a number need not be in them.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,7 @@ def square(x):
     return x * x
 
 def where() -> list:
-    return [sys.prefix, sys.executable, os.path.exists("/usr/bin/python3.11")]
+    return [sys.prefix, sys.executable, os.path.exists("/usr/bin/python3")]
 
 def child() -> str:
     code = "import sys, ctypes, sqlite3; print(sys.executable, sqlite3.connect(':memory:').execute('select 6*7').fetchone()[0])"
@@ -206,7 +207,7 @@ func TestBundle(t *testing.T) {
 	}{
 		"busybox": {rootFS(t, map[string][]byte{"bin/busybox": hostFile(t, "/bin/busybox", "busybox-static")}, map[string]string{"bin/sh": "busybox"}),
 			[]string{"/bin/sh", "-c", "echo hello from busybox"}, "hello from busybox"},
-		"debian": {debian, []string{"/usr/bin/python3.11", "-I", "-c", "import sys, ssl; print(sys.prefix)"}, "/usr"},
+		"debian": {debian, []string{"/usr/bin/python3", "-I", "-c", "import sys, ssl; print(sys.prefix)"}, "/usr"},
 		"musl":   {musl(t), []string{"/bin/hello"}, "hello from musl"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +288,30 @@ func TestBundleWithServer(t *testing.T) {
 	}
 	e.Template.Project = ""
 	e.Template.Bundle = bundle.GetName()
-	sandbox := e.Sandbox(t)
+	e.Template.ExposeRuntime = true
+	made, err := e.Sandboxes.CreateSandbox(t.Context(), &agentixv1.CreateSandboxRequest{Sandbox: e.Template})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandbox := made.GetName()
+	exposed, err := url.Parse(made.GetRuntime().GetUrl())
+	if err != nil || exposed.User == nil {
+		t.Fatalf("exposed at %s, %v", made.GetRuntime().GetUrl(), err)
+	}
+	for user, want := range map[*url.Userinfo]int{exposed.User: http.StatusOK, nil: http.StatusUnauthorized} {
+		at := url.URL{Scheme: exposed.Scheme, Host: exposed.Host, Path: "/health", User: user}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at.String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = response.Body.Close(); response.StatusCode != want {
+			t.Errorf("health of the exposed server: HTTP %d, want %d", response.StatusCode, want)
+		}
+	}
 	call := func(ctx context.Context) {
 		t.Helper()
 		got, err := e.Remote.Remote(ctx, &agentixv1.RemoteRequest{Sandbox: sandbox, Callable: "probe::run", Args: "[41]"})

@@ -16,6 +16,8 @@ import (
 const snapshotProject = `
 import os, shutil, stat, threading
 
+WSGIREF = os.path.dirname(os.__file__) + "/wsgiref"
+
 def change() -> str:
     os.makedirs("/srv/data/deep")
     open("/srv/data/deep/file", "w").write("hello")
@@ -23,10 +25,10 @@ def change() -> str:
     os.symlink("/etc/passwd", "/srv/soft")
     os.chmod("/srv/data", 0o700)
     os.mkfifo("/srv/pipe")
-    os.remove("/usr/bin/pdb3.11")
-    shutil.rmtree("/usr/lib/python3.11/wsgiref")
-    os.mkdir("/usr/lib/python3.11/wsgiref")
-    open("/usr/lib/python3.11/wsgiref/mark", "w").write("new")
+    os.remove("/usr/bin/pdb3")
+    shutil.rmtree(WSGIREF)
+    os.mkdir(WSGIREF)
+    open(WSGIREF + "/mark", "w").write("new")
     os.setxattr("/srv/hard", "user.color", b"red")
     return "changed"
 
@@ -34,7 +36,7 @@ def look() -> list:
     return [
         open("/srv/data/deep/file").read(), os.stat("/srv/hard").st_nlink, os.readlink("/srv/soft"),
         oct(os.stat("/srv/data").st_mode & 0o7777), stat.S_ISFIFO(os.stat("/srv/pipe").st_mode),
-        os.path.exists("/usr/bin/pdb3.11"), os.path.exists("/usr/bin/python3.11"), os.listdir("/usr/lib/python3.11/wsgiref"), os.stat("/srv/hard").st_uid,
+        os.path.exists("/usr/bin/pdb3"), os.path.exists("/usr/bin/python3"), os.listdir(WSGIREF), os.stat("/srv/hard").st_uid,
     ]
 
 def writer() -> str:
