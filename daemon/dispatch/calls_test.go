@@ -67,7 +67,7 @@ func TestP3_SubmittedCallIsNeverAnOrphan(t *testing.T) {
 			t.Errorf("cancelled %v", cancels)
 		}
 		if restart == 0 {
-			await.True(t, func() bool { return !slices.Contains(r.openCalls(), "named") }, "the end of the cancelled call")
+			await.True(t, func() bool { r.clock.Advance(10 * time.Millisecond); return !slices.Contains(r.openCalls(), "named") }, "the end of the cancelled call")
 			last := r.remote(t.Context(), Request{CallID: "next"})
 			awaitSent(t, l, "next")
 			r.close()

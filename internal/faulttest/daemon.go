@@ -59,7 +59,6 @@ func NewDaemon(t testing.TB, b Binaries) *Daemon {
 	d := &Daemon{Dir: dir, StateDir: filepath.Join(dir, "state"), Binaries: b, t: t}
 	d.Provider = []string{"--provider", "process", "--insecure-process-as-root"}
 	t.Cleanup(func() {
-		d.keep()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -225,6 +224,7 @@ func (d *Daemon) end() {
 	if d.cmd == nil {
 		return
 	}
+	d.keep()
 	if !d.Running() {
 		d.Start()
 	}
