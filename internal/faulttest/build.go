@@ -1,6 +1,8 @@
 package faulttest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +36,10 @@ func Build(t testing.TB, tags ...string) Binaries {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	dir := filepath.Join(cache, "agentix-faulttest", "tags-"+strings.Join(tags, "-"))
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..")
+	tree := sha256.Sum256([]byte(root)) // each source tree has its own
+	dir := filepath.Join(cache, "agentix-faulttest", hex.EncodeToString(tree[:4])+strings.Join(append([]string{""}, tags...), "-"))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +51,9 @@ func Build(t testing.TB, tags ...string) Binaries {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // test processes run in parallel
 		t.Fatal(err)
 	}
-	_, file, _, _ := runtime.Caller(0)
 	args := []string{"build", "-tags", key, "-o", dir + "/", "./daemon/cmd/agentixd", "./runtime/cmd/agentix-runtime"}
 	command := exec.CommandContext(t.Context(), "go", args...)
-	command.Dir = filepath.Join(filepath.Dir(file), "..", "..")
+	command.Dir = root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)

@@ -94,6 +94,7 @@ type Pool struct {
 	flights  map[string]*flight   // calls that a worker has, or will have alone
 	tried    int                  // places whose first worker was ready, or failed
 	failure  *BootError           // why the last one did not start; nil once one is ready
+	failures int                  // starts that failed since one succeeded
 	ready    Ready                // the last one
 	turn     uint64               // grows with each call that is given away
 	watched  bool                 // a timer will look at the workers

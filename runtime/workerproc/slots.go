@@ -56,9 +56,10 @@ func (p *Pool) settle(w *worker, i int, ok, first bool) {
 	}
 	if ok {
 		p.slots[i] = w
-		p.failure, p.ready = nil, w.ready
+		p.failure, p.failures, p.ready = nil, 0, w.ready
 	} else {
 		p.failure = w.failure
+		p.failures++
 	}
 	failed := p.hopeless()
 	p.dispatch()
@@ -69,7 +70,8 @@ func (p *Pool) settle(w *worker, i int, ok, first bool) {
 	}
 }
 
-// hopeless withdraws the calls that wait if every place has tried in vain; p.mu is held.
+// hopeless withdraws the calls that wait if every place has tried in vain since a worker was
+// ready; p.mu is held. One that was killed while it started leaves hope in the others.
 func (p *Pool) hopeless() BootError {
 	if p.failure == nil {
 		return BootError{}
@@ -80,7 +82,7 @@ func (p *Pool) hopeless() BootError {
 			return failed
 		}
 	}
-	if p.tried < len(p.slots) {
+	if p.tried < len(p.slots) || p.failures < len(p.slots) {
 		return failed
 	}
 	for _, q := range p.waiting {

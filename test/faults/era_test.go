@@ -47,6 +47,7 @@ type era struct {
 	history *faulttest.History
 	name    string
 	calls   []faulttest.Call
+	counted int                       // calls of rounds, without probes
 	kills   map[string]int            // rounds by what was killed
 	mixes   map[string]map[string]int // outcomes by what was killed
 	restart []time.Duration
@@ -106,6 +107,7 @@ func (e *era) call(round, n int, gate string) faulttest.Call {
 // round has 50 calls, and kills when at least 40 of them run.
 func (e *era) round(round int, k kill) {
 	e.t.Helper()
+	e.warm(round)
 	gate, o := fmt.Sprintf("gate-%d", round), &ops{}
 	var gated, racing []faulttest.Call
 	for n := range gatedCalls {
@@ -150,6 +152,21 @@ func (e *era) round(round int, k kill) {
 		c.Do(e.t.Context(), e.calls[e.rnd.IntN(len(e.calls))])
 	}
 	e.count(round, k, o)
+}
+
+// warm waits until a worker takes calls: those that wait for one end when it cannot start,
+// as one that is killed while it starts.
+func (e *era) warm(round int) {
+	e.t.Helper()
+	for n := 0; ; n++ {
+		op := e.client("probe").Do(e.t.Context(), e.call(round, gatedCalls+racingCalls+n, ""))
+		switch {
+		case op.Outcome.Value != "":
+			return
+		case n == 100 || op.Outcome.Hung != "":
+			e.t.Fatalf("round %d: no worker takes calls: %s; %s", round, op.Outcome, e.d.LogTail(3000))
+		}
+	}
 }
 
 // strike kills what is to be killed, in any order.
@@ -212,6 +229,7 @@ func (e *era) count(round int, k kill, o *ops) {
 			mix[op.Outcome.Kind()]++
 		}
 	}
+	e.counted += len(seen)
 	if len(seen) != gatedCalls+racingCalls {
 		e.t.Errorf("round %d: %d calls", round, len(seen))
 	}

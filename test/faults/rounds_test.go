@@ -39,7 +39,7 @@ func TestR1_R2_RandomKills(t *testing.T) {
 		e.round(round, draw(rnd))
 		if inEra++; e.dead || inEra == eraRounds || round == rounds-1 || t.Failed() {
 			report := e.end()
-			calls += len(e.calls)
+			calls += e.counted
 			total.add(e)
 			assertClean(t, report)
 			if t.Failed() {
