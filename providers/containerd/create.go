@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -49,7 +50,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 		return nil, err
 	}
 	defer unlock()
-	ctx = namespaces.WithNamespace(ctx, Namespace)
+	ctx, clock := withSteps(namespaces.WithNamespace(ctx, Namespace))
 	image, release, err := p.useImage(ctx, spec.Image)
 	if err != nil {
 		return nil, p.translate(err)
@@ -66,6 +67,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox %s: %w", spec.ID, p.translate(err))
 	}
+	done(ctx, "image")
 	cid := p.containerID(spec.ID)
 	_, err = p.client.LeasesService().Create(ctx, leases.WithID(cid), leases.WithLabels(p.labels(spec.ID)))
 	if errdefs.IsAlreadyExists(err) {
@@ -83,6 +85,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 		}
 		return nil, err
 	}
+	p.log.LogAttrs(ctx, slog.LevelDebug, "sandbox started", append(clock.attrs, slog.String("sandbox", spec.ID))...)
 	p.monitor(spec.ID)
 	return handle{p: p, id: spec.ID}, nil
 }
@@ -107,6 +110,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := p.keepImage(ctx, cid, image); err != nil {
 		return err
 	}
+	done(ctx, "lease")
 	owner := 0
 	if spec.Security.UserNamespace {
 		owner = hostUID(cid)
@@ -117,6 +121,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := dir.noteNetwork(spec.Network); err != nil {
 		return err
 	}
+	done(ctx, "directory")
 	runtime, err := p.runtime(spec.Security.RuntimeHandler)
 	if err != nil {
 		return err
@@ -145,6 +150,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := failpoint.Inject("create/afterContainer"); err != nil {
 		return err
 	}
+	done(ctx, "container")
 	token, err := newTokenPipe(dir, spec)
 	if err != nil {
 		return err
@@ -161,12 +167,15 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if err := failpoint.Inject("create/afterTask"); err != nil {
 		return err
 	}
+	done(ctx, "task")
 	if err := p.attach(ctx, spec, task.Pid()); err != nil {
 		return err
 	}
+	done(ctx, "network")
 	if err := task.Start(ctx); err != nil {
 		return fmt.Errorf("start task: %w", err)
 	}
+	done(ctx, "start")
 	ctx, cancel := context.WithTimeoutCause(ctx, tokenTimeout, errors.New("nobody took the token"))
 	defer cancel()
 	if err := token.taken(ctx.Done()); err != nil {
@@ -175,6 +184,9 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 	if _, err := p.client.TaskService().CloseIO(ctx, &tasks.CloseIORequest{ContainerID: cid, Stdin: true}); err != nil && !notFound(err) {
 		return fmt.Errorf("close standard input: %w", err)
 	}
+	done(ctx, "token")
+	dir.awaitSocket(ctx)
+	done(ctx, "socket")
 	return nil
 }
 

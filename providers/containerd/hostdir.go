@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -188,6 +189,25 @@ func (t *tokenPipe) taken(done <-chan struct{}) error {
 		select {
 		case <-done:
 			return errors.New("hand over token: nobody took it")
+		case <-tick.C:
+		}
+	}
+}
+
+// awaitSocket waits a moment until the runtime has made its socket, so that the first try to
+// connect is not made in vain and followed by a pause. One that is slow or has ended is
+// for the caller to find out.
+func (d hostDir) awaitSocket(ctx context.Context) {
+	const patience = 100 * time.Millisecond
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if _, err := os.Lstat(d.socket()); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
 		case <-tick.C:
 		}
 	}
