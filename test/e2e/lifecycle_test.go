@@ -58,8 +58,9 @@ func TestUpdateOverBothProtocols(t *testing.T) {
 	}
 	code, text := overREST(t, e, http.MethodPatch, "/v1/sandboxes/box", `{"idleTimeout": "90s", "labels": {"team": "b"}}`)
 	s := parseShown(t, code, text)
-	if s.Labels["team"] != "b" || s.IdleTimeout != "90s" || s.ExpireTime != made.GetExpireTime().AsTime().Format(time.RFC3339Nano) {
-		t.Errorf("after PATCH: %+v", s)
+	expires, err := time.Parse(time.RFC3339Nano, s.ExpireTime)
+	if err != nil || s.Labels["team"] != "b" || s.IdleTimeout != "90s" || !expires.Equal(made.GetExpireTime().AsTime()) {
+		t.Errorf("after PATCH: %+v, %v", s, err)
 	}
 	code, text = overREST(t, e, http.MethodPatch, "/v1/sandboxes/box?updateMask=expireTime,labels", `{}`)
 	if s = parseShown(t, code, text); s.ExpireTime != "" || len(s.Labels) != 0 || s.IdleTimeout != "90s" {

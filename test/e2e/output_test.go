@@ -52,11 +52,11 @@ func TestOutputIsTheBytesAsWritten(t *testing.T) {
 	e, sandbox := start(t)
 	const big = 10_000_000
 	for i, c := range []struct{ callable, args, want string }{
-		{"writes::shell", `["printf hello"]`, "hello"},
-		{"writes::shell", `["printf '\\n\\n\\na\\n\\n'"]`, "\n\n\na\n\n"},
-		{"writes::shell", `["printf 'one\\rtwo\\r\\n\\000\\033[31m'"]`, "one\rtwo\r\n\x00\x1b[31m"},
+		{"writes::printf", `["hello"]`, "hello"},
+		{"writes::printf", `["\\n\\n\\na\\n\\n"]`, "\n\n\na\n\n"},
+		{"writes::printf", `["one\\rtwo\\r\\n\\000\\033[31m"]`, "one\rtwo\r\n\x00\x1b[31m"},
 		{"writes::pieces", `[[[255,254,10],[195],[169],[226,130],[172,10],[240,159]]]`, "\xff\xfe\n\xc3\xa9\xe2\x82\xac\n\xf0\x9f"},
-		{"writes::shell", `["true"]`, ""},
+		{"writes::printf", `[""]`, ""},
 		{"writes::long_line", fmt.Sprintf("[%d]", big), ""},
 	} {
 		var got []byte
