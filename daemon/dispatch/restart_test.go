@@ -210,7 +210,7 @@ func TestRestartTellsTheEndOnce(t *testing.T) {
 	_, h := r.sandbox("box")
 	h.Connected(link.Peer{})
 	h.Result(jsonResult("c", "1"))
-	await.True(t, func() bool { return len(r.openCalls()) == 0 }, "the end of the call")
+	await.True(t, func() bool { return len(r.openCalls()) == 0 && len(r.callEvents("box")) > 1 }, "the end of the call")
 	if diff := cmp.Diff(r.callEvents("box"), []string{"c ACCEPTED ", "c FINISHED "}); diff != "" {
 		t.Error(diff)
 	}
@@ -227,8 +227,11 @@ func TestRestartWithoutTheSandbox(t *testing.T) {
 	delete(r.links, "box")
 	r.mu.Unlock()
 	r.open()
-	await.True(t, func() bool { r.clock.Advance(time.Second); return len(r.openCalls()) == 0 }, "the end of the call")
+	await.True(t, func() bool { r.clock.Advance(time.Second); return len(r.callEvents("box")) > 1 }, "the end of the call")
 	if diff := cmp.Diff(r.callEvents("box"), []string{"c ACCEPTED ", "c FINISHED SandboxLost"}); diff != "" {
 		t.Error(diff)
+	}
+	if open := r.openCalls(); len(open) > 0 {
+		t.Errorf("%v is still open", open)
 	}
 }
