@@ -29,7 +29,7 @@ func TestR6_WorkersThatPrintTogether(t *testing.T) {
 		}
 	}
 	pids := map[string]bool{}
-	for i := range 3 {
+	for i := 0; i < 1000 && len(pids) < 3; i++ { // one that has just computed is spared for a moment
 		pids[d.run(fmt.Sprint("p", i), "app::pid", `[[],{}]`)] = true
 	}
 	if len(pids) != 3 {

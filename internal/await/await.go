@@ -8,7 +8,7 @@ import (
 
 // Timeout is how long True waits: long enough for a loaded machine, so that it tells
 // "never" from "slow".
-const Timeout = 30 * time.Second
+const Timeout = 90 * time.Second
 
 // True waits until cond is true, and fails the test after Timeout, naming what it waited for.
 func True(t testing.TB, cond func() bool, what string) {
