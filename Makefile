@@ -72,6 +72,11 @@ test-containerd: build ## the provider contract and the end-to-end tests on real
 	@scripts/deps.sh containers
 	go test -tags containerd -timeout 30m -count=1 -p 1 $$(scripts/containerd-packages.sh)
 
+.PHONY: test-docker
+test-docker: ## the provider contract on a Docker Engine of the tests' own (root)
+	@scripts/deps.sh docker
+	go test -tags docker -timeout 15m -count=1 ./providers/docker
+
 .PHONY: test-faults
 test-faults: ## kill, cut, stop and starve real processes under load; AGENTIX_FAULTS=long for 1 000 rounds (root)
 	@scripts/deps.sh containers faults

@@ -329,7 +329,7 @@ func openProvider(ctx context.Context, cfg Config, instance string, logger *slog
 	}
 	provider, err := providers.Open(ctx, name, providers.Config{
 		StateDir: dir, Instance: instance, RuntimePath: cfg.Runtime,
-		ContainerdAddress: cfg.ContainerdAddress, InsecureProcessAsRoot: cfg.InsecureProcessAsRoot,
+		ContainerdAddress: cfg.ContainerdAddress, DockerHost: cfg.DockerHost, InsecureProcessAsRoot: cfg.InsecureProcessAsRoot,
 		RegistryConfig: cfg.RegistryConfig, AllowHostNetwork: cfg.AllowHostNetwork, BridgePool: cfg.BridgePool, Logger: logger,
 	})
 	if err != nil && cfg.Provider == "auto" {

@@ -115,8 +115,8 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 	runtime.Runtime = "/does/not/exist"
 	wantError(t, open(t, runtime), "/does/not/exist is no executable file", "make build")
 	provider := base()
-	provider.Provider = "docker"
-	wantError(t, open(t, provider), `"docker" is none of`)
+	provider.Provider = "podman"
+	wantError(t, open(t, provider), `"podman" is none of`)
 	public := base()
 	public.HTTP = "0.0.0.0:0"
 	wantError(t, open(t, public), "not a loopback address")

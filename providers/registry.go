@@ -19,6 +19,8 @@ type Config struct {
 	RuntimePath string
 	// ContainerdAddress is the socket of containerd.
 	ContainerdAddress string
+	// DockerHost is the address of the Docker Engine, unix:// and the path of its socket.
+	DockerHost string
 	// InsecureProcessAsRoot lets the process provider run as root.
 	InsecureProcessAsRoot bool
 	// RegistryConfig is a config.json of docker with credentials for pulls that bring none; empty = none.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs by apt what is missing of the packages for: containers, python, demo, js, faults.
+# Installs by apt what is missing of the packages for: containers, docker, python, demo, js, faults.
 # Without root it names them and fails.
 set -euo pipefail
 
 declare -A package_of=(
-  [containerd]=containerd [runc]=runc [mmdebstrap]=mmdebstrap [curl]=curl [git]=git
+  [containerd]=containerd [runc]=runc [dockerd]=docker.io [mmdebstrap]=mmdebstrap [curl]=curl [git]=git
   [busybox]=busybox-static [musl-gcc]=musl-tools [gcc]=gcc
   [iptables]=iptables [nft]=nftables [ip]=iproute2 [mkfs.ext4]=e2fsprogs [losetup]=mount [prlimit]=util-linux [nsenter]=util-linux [node]=nodejs [npm]=npm
 )
@@ -21,6 +21,7 @@ for group in "$@"; do
     command -v runsc >/dev/null 2>&1 || [ -z "$(apt-cache search --names-only '^runsc$' 2>/dev/null)" ] || missing+=(runsc)
     ;;
   demo) need curl ;;
+  docker) for tool in dockerd runc; do need "$tool"; done ;;
   faults) for tool in ip iptables mkfs.ext4 losetup prlimit nsenter; do need "$tool"; done ;;
   js) for tool in node npm; do need "$tool"; done ;;
   python)

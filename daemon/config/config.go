@@ -28,10 +28,12 @@ type Config struct {
 	HTTP string `yaml:"http"`
 	// HTTPHosts are further names that a Host or Origin header may have, besides the loopback ones.
 	HTTPHosts []string `yaml:"http-host"`
-	// Provider is the engine: auto, containerd or process.
+	// Provider is the engine: auto, containerd, docker or process.
 	Provider string `yaml:"provider"`
 	// ContainerdAddress is the socket of containerd.
 	ContainerdAddress string `yaml:"containerd-address"`
+	// DockerHost is the address of the Docker Engine: unix:// and an absolute path.
+	DockerHost string `yaml:"docker-host"`
 	// Runtime is the agentix-runtime binary.
 	Runtime string `yaml:"runtime"`
 	// LogDir gets one text log per sandbox.
@@ -63,7 +65,7 @@ type Config struct {
 }
 
 // Providers are the values of Config.Provider.
-var Providers = []string{"auto", "containerd", "process"}
+var Providers = []string{"auto", "containerd", "docker", "process"}
 
 // Default returns the configuration of an empty command line. Fields that depend on
 // others (Socket, LogDir) are empty until Complete.
@@ -72,6 +74,7 @@ func Default() Config {
 		StateDir:          DefaultStateDir(),
 		Provider:          "auto",
 		ContainerdAddress: "/run/containerd/containerd.sock",
+		DockerHost:        "unix:///var/run/docker.sock",
 		Runtime:           defaultRuntime(),
 		Events:            defaultEvents(),
 		ShutdownGrace:     10 * time.Second,
@@ -204,7 +207,7 @@ func (c Config) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("state-dir", c.StateDir), slog.String("socket", c.Socket), slog.String("http", c.HTTP),
 		slog.Any("http-host", c.HTTPHosts), slog.String("provider", c.Provider),
-		slog.String("containerd-address", c.ContainerdAddress), slog.String("runtime", c.Runtime),
+		slog.String("containerd-address", c.ContainerdAddress), slog.String("docker-host", c.DockerHost), slog.String("runtime", c.Runtime),
 		slog.String("log-dir", c.LogDir), slog.Any("events", c.Events), slog.Any("allow-host-path", c.AllowHostPath), slog.Any("external-allow", c.ExternalAllow),
 		slog.String("registry-config", c.RegistryConfig),
 		slog.Bool("allow-host-network", c.AllowHostNetwork), slog.String("bridge-pool", c.BridgePool), slog.Bool("insecure-process-as-root", c.InsecureProcessAsRoot),

@@ -32,7 +32,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	file := write(t, "state-dir: /file\nhttp: 127.0.0.1:1\nprovider: process\nallow-host-path: [/file/a, /file/b]\nshutdown-grace: 3s\nlog-level: debug\n")
 	env := environment(map[string]string{
 		"AGENTIXD_CONFIG": file, "AGENTIXD_HTTP": "127.0.0.1:2", "AGENTIXD_ALLOW_HOST_PATH": "/env/a:/env/b",
-		"AGENTIXD_INSECURE_PROCESS_AS_ROOT": "true", "AGENTIXD_CONTAINERD_ADDRESS": "/env/containerd.sock", "AGENTIX_LOG_DIR": "/env/logs",
+		"AGENTIXD_INSECURE_PROCESS_AS_ROOT": "true", "AGENTIXD_CONTAINERD_ADDRESS": "/env/containerd.sock", "AGENTIXD_DOCKER_HOST": "unix:///run/d.sock", "AGENTIX_LOG_DIR": "/env/logs",
 		"AGENTIXD_EXTERNAL_ALLOW": "fd00::/8,unix:///run/a",
 	})
 	got, err := config.Load([]string{"--http", "127.0.0.1:3", "--runtime=/flag/runtime"}, env, io.Discard)
@@ -41,7 +41,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	}
 	want := config.Config{
 		StateDir: "/file", Socket: "/file/agentixd.sock", HTTP: "127.0.0.1:3", Provider: "process",
-		ContainerdAddress: "/env/containerd.sock", Runtime: "/flag/runtime", LogDir: "/env/logs",
+		ContainerdAddress: "/env/containerd.sock", DockerHost: "unix:///run/d.sock", Runtime: "/flag/runtime", LogDir: "/env/logs",
 		AllowHostPath: []string{"/env/a", "/env/b"}, ExternalAllow: []string{"fd00::/8", "unix:///run/a"}, InsecureProcessAsRoot: true,
 		ShutdownGrace: 3 * time.Second, LogLevel: "debug", LogFormat: "text", Events: config.Default().Events,
 	}
@@ -106,7 +106,7 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 		`http: ":7070" is not a loopback address`:                     func(c *config.Config) { c.HTTP = ":7070" },
 		`http: "example.com:80" is not a loopback address`:            func(c *config.Config) { c.HTTP = "example.com:80" },
 		`http: "7070" must be HOST:PORT`:                              func(c *config.Config) { c.HTTP = "7070" },
-		`provider: "docker" is none of auto, containerd, process`:     func(c *config.Config) { c.Provider = "docker" },
+		`provider: "podman" is none of auto, containerd, docker, pro`: func(c *config.Config) { c.Provider = "podman" },
 		`socket: the path has 108 bytes; a Unix socket's path has at`: func(c *config.Config) { c.Socket = "/" + strings.Repeat("s", 107) },
 		`state-dir: must name a directory`:                            func(c *config.Config) { c.StateDir = "" },
 		`log-level: "loud" is none of`:                                func(c *config.Config) { c.LogLevel = "loud" },
@@ -142,7 +142,7 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, name := range []string{
-		"state-dir", "socket", "http", "provider", "containerd-address", "runtime", "log-dir", "allow-host-path", "external-allow", "allow-host-network", "config", "insecure-process-as-root",
+		"state-dir", "socket", "http", "provider", "containerd-address", "docker-host", "runtime", "log-dir", "allow-host-path", "external-allow", "allow-host-network", "config", "insecure-process-as-root",
 	} {
 		if !strings.Contains(out.String(), "--"+name+" ") {
 			t.Errorf("--%s is not in the help:\n%s", name, out.String())

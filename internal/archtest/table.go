@@ -6,7 +6,7 @@ package archtest
 // a reason that holds for the next one, too.
 var arrows = []arrow{
 	// Commands: flags in, exit code out.
-	{from: "daemon/cmd/agentixd", to: []string{"daemon", "daemon/config", "providers/containerd", "providers/external", "providers/process"}},
+	{from: "daemon/cmd/agentixd", to: []string{"daemon", "daemon/config", "providers/containerd", "providers/docker", "providers/external", "providers/process"}},
 	{from: "daemon/cmd/agentix", to: []string{"gen/...", "internal/bundlebuild", "internal/dockerconfig"}}, // public API only
 
 	// The daemon from its outside to its inside. Only what clients see knows protobuf; the
@@ -39,6 +39,7 @@ var arrows = []arrow{
 	// Providers never meet each other, and never the daemon.
 	{from: "providers"},
 	{from: "providers/containerd", to: []string{"internal/dockerconfig", "providers"}, tests: []string{"providers/providertest"}},
+	{from: "providers/docker", to: []string{"providers"}, tests: []string{"internal/await", "providers/providertest"}},
 	{from: "providers/external", to: []string{"providers"}, tests: []string{"internal/await", "providers/providertest"}},
 	{from: "providers/process", to: []string{"providers"}, tests: []string{"providers/providertest"}},
 	{from: "providers/providertest", to: []string{"internal/await", "providers"}},

@@ -39,7 +39,7 @@ func testDisk(t *testing.T, s *suite) {
 	const limit = 64 << 20
 	spec := s.spec("disk")
 	spec.Limits = providers.Limits{DiskBytes: limit}
-	if !s.Limits {
+	if !s.Limits || s.NoDisk {
 		s.refused(t, spec)
 		return
 	}
@@ -101,6 +101,10 @@ func testReadOnly(t *testing.T, s *suite) {
 			continue
 		}
 		spec.Limits = limits
+		if limits.DiskBytes > 0 && s.NoDisk {
+			s.refused(t, spec)
+			continue
+		}
 		h := s.create(t, spec)
 		waitReady(t, h)
 		for _, dir := range []string{"/", "/etc/", "/.agentix/"} {
@@ -120,7 +124,7 @@ func testUserNamespace(t *testing.T, s *suite) {
 	for id, limits := range map[string]providers.Limits{"mapped": {}, "mapped-disk": {DiskBytes: 64 << 20}} {
 		spec := s.spec(id)
 		spec.Security.UserNamespace = true
-		if !s.Isolated {
+		if !s.Isolated || s.NoUserNamespace {
 			s.refused(t, spec)
 			continue
 		}
@@ -179,7 +183,7 @@ func testNetwork(t *testing.T, s *suite) {
 	} {
 		spec := s.spec(id)
 		spec.Network = n
-		if !s.Isolated || n.Mode == providers.NetworkHost {
+		if !s.Isolated || s.NoBridge || n.Mode == providers.NetworkHost {
 			s.refused(t, spec)
 		}
 	}

@@ -30,6 +30,8 @@ type Features struct {
 	Bundles bool
 	// Isolated: a sandbox sees neither host nor neighbours.
 	Isolated bool
+	// NoDisk, NoUserNamespace, NoBridge: what an isolating provider cannot do besides, and refuses.
+	NoDisk, NoUserNamespace, NoBridge bool
 	// Foreign, for an engine that joins runtimes which someone else started, makes one that
 	// runs the stub until the test ends, and returns its URL. What such an engine cannot do it
 	// refuses, and cases about what it does not have do not run.
