@@ -277,3 +277,28 @@ func TestRefusesOtherHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestUserOfImage: whoever the image's user is, the runtime can make its socket.
+func TestUserOfImage(t *testing.T) {
+	d := startDocker(t)
+	p := open(t, d, "test-instance", t.TempDir(), providertest.Stub(t))
+	defer p.Close() //nolint:errcheck // checked by goleak
+	importEmpty(t, p)
+	if _, err := p.Create(t.Context(), providers.Spec{ID: "origin", Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, d, http.MethodPost, "/commit?repo=user&changes=USER%201000:1000&container="+container(t, d, "origin"), "{}", nil)
+	h, err := p.Create(t.Context(), providers.Spec{ID: "user", Image: "user"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, func() bool { return answers(t, h, "/health") }, "the runtime")
+	if answers(t, h, "/write?path=/etc/new&size=1") {
+		t.Error("it can write to /etc")
+	}
+	for _, id := range []string{"origin", "user"} {
+		if err := p.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
