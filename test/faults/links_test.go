@@ -143,19 +143,28 @@ func TestR6_CutFollower(t *testing.T) {
 			client := faulttest.NewProxy(t, filepath.Join(e.d.Dir, "client.sock"), e.d.Socket())
 			conn := faulttest.Dial(t, filepath.Join(e.d.Dir, "client.sock"))
 			cut := e.box.FollowBy(agentixv1.NewEventServiceClient(conn))
-			o := &ops{}
-			call := e.call(1, 0, "")
-			call.Callable, call.N = faulttest.Count, lines
-			e.calls[len(e.calls)-1] = call
+			o, n := &ops{}, 0
+			write := func() <-chan struct{} {
+				call := e.call(1, n, "")
+				n++
+				call.Callable, call.N = faulttest.Count, lines
+				e.calls[len(e.calls)-1] = call
+				o.ask(e.client("first"), call)
+				over := make(chan struct{})
+				go func() { defer close(over); o.wg.Wait() }() // ends with the op
+				return over
+			}
 			began := time.Now()
-			o.ask(e.client("first"), call)
-			over := make(chan struct{})
-			go func() { defer close(over); o.wg.Wait() }() // ends with the op
+			over := write()
 			tick := time.NewTicker(2 * time.Second)
 			defer tick.Stop()
 			for running := true; running; {
 				select {
 				case <-over:
+					if kills > 0 { // the machine was faster than the kills
+						over = write()
+						continue
+					}
 					running = false
 				case <-tick.C:
 					link.Cut()
@@ -180,7 +189,7 @@ func TestR6_CutFollower(t *testing.T) {
 				}
 			}
 			report := e.end()
-			t.Logf("%d lines in %.1f s, %d connections to the runtime, %d of the follower: %s", lines, time.Since(began).Seconds(), link.Made(), cut.Reconnects(), report.Text())
+			t.Logf("%d lines in %.1f s, %d connections to the runtime, %d of the follower: %s", n*lines, time.Since(began).Seconds(), link.Made(), cut.Reconnects(), report.Text())
 			assertClean(t, report)
 			if report.Mix["value"] != len(e.calls) || kills > 0 {
 				t.Errorf("%v, %d kills to come", report.Mix, kills)
