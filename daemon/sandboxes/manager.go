@@ -211,9 +211,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("take over sandboxes: %w", err)
 	}
 	m.adoptPools()
+	began := m.opts.Clock.Now() // nothing new is made before m.ready is closed
 	close(m.ready)
-	m.wg.Go(func() { m.expire(base) })        // ends with base
-	m.wg.Go(func() { m.watchPressure(base) }) // ends with base
+	m.wg.Go(func() { m.expire(base) })               // ends with base
+	m.wg.Go(func() { m.watchPressure(base, began) }) // ends with base
 	return m.watch(base, exits)
 }
 

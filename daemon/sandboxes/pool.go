@@ -112,10 +112,9 @@ func (m *Manager) joinPool(p *pool, e *entry, err error) {
 
 // refillLater looks at a pool again after its pause; m.mu is held.
 func (m *Manager) refillLater(p *pool, pause time.Duration) {
-	base := m.base
-	m.wg.Go(func() { // ends with the pause, or with base
-		due := make(chan struct{})
-		stop := m.opts.Clock.AfterFunc(pause, func() { close(due) })
+	base, due := m.base, make(chan struct{})
+	stop := m.opts.Clock.AfterFunc(pause, func() { close(due) }) // here: the pause begins now
+	m.wg.Go(func() {                                             // ends with the pause, or with base
 		defer stop()
 		select {
 		case <-due:

@@ -20,11 +20,10 @@ type fare struct {
 }
 
 // watchPressure looks at how the READY sandboxes fare with their limits and journals what
-// they ran into, until ctx ends.
-func (m *Manager) watchPressure(ctx context.Context) {
+// they ran into, until ctx ends. What sandboxes made before began had run into by then was told.
+func (m *Manager) watchPressure(ctx context.Context, began time.Time) {
 	tick := time.NewTicker(m.opts.PressureInterval)
 	defer tick.Stop()
-	began := m.opts.Clock.Now()
 	seen := map[*entry]*fare{}
 	for {
 		select {
