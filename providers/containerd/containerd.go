@@ -10,14 +10,11 @@ package containerd
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,8 +48,6 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 func init() {
 	providers.Register(Name, func(ctx context.Context, cfg providers.Config) (providers.Provider, error) {
 		return New(ctx, cfg)
@@ -69,8 +64,7 @@ type Provider struct {
 	pool   pool
 	rules  rules
 
-	mu         sync.Mutex
-	locks      map[string]*idLock
+	locks      providers.IDLocks
 	imageMu    sync.Mutex     // held while an image is looked up to be used, or deleted
 	accounts   sync.Map       // account by image and user
 	views      atomic.Int64   // looks into images
@@ -120,7 +114,7 @@ func New(ctx context.Context, cfg providers.Config) (*Provider, error) {
 	}
 	p := &Provider{
 		cfg: cfg, log: cfg.Logger.With("provider", Name), client: c,
-		locks: map[string]*idLock{}, imageUsers: map[string]int{},
+		imageUsers: map[string]int{},
 	}
 	if p.pool, err = newPool(cfg.Instance, cfg.BridgePool); err != nil {
 		_ = c.Close()
@@ -199,44 +193,7 @@ func (p *Provider) Close() error {
 // containerID is the id on containerd, which wants other ids than ours and is shared with
 // other daemons: a readable part and a hash of both.
 func (p *Provider) containerID(id string) string {
-	sum := sha256.Sum256([]byte(p.cfg.Instance + "/" + id))
-	readable := strings.Join(strings.FieldsFunc(id, func(r rune) bool { return r == '-' }), "-")
-	if len(readable) > 32 {
-		readable = strings.TrimRight(readable[:32], "-")
-	}
-	return "agx-" + readable + "-" + hex.EncodeToString(sum[:8])
-}
-
-// idLock serialises what is done to one id.
-type idLock struct {
-	held  chan struct{} // holds one token while locked
-	users int
-}
-
-// lock waits for the id; unlock frees it.
-func (p *Provider) lock(ctx context.Context, id string) (unlock func(), err error) {
-	p.mu.Lock()
-	l, ok := p.locks[id]
-	if !ok {
-		l = &idLock{held: make(chan struct{}, 1)}
-		p.locks[id] = l
-	}
-	l.users++
-	p.mu.Unlock()
-	leave := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(p.locks, id)
-		}
-	}
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf("wait for another operation on sandbox %s: %w", id, context.Cause(ctx))
-	}
+	return providers.EngineName(p.cfg.Instance, id)
 }
 
 // translate gives containerd's errors our kinds.

@@ -35,8 +35,8 @@ const (
 // Create starts the container of one sandbox. See providers.Provider.
 func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Handle, error) {
 	switch {
-	case !idPattern.MatchString(spec.ID):
-		return nil, errs.Invalid("sandbox_id", "must match %s", idPattern)
+	case !providers.ValidID(spec.ID):
+		return nil, providers.InvalidID()
 	case spec.Image == "":
 		return nil, errs.Invalid("sandbox.image", "the containerd provider needs the name of an imported image")
 	case spec.RuntimeURL != "":
@@ -45,7 +45,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	if err := p.check(ctx, spec); err != nil {
 		return nil, err
 	}
-	unlock, err := p.lock(ctx, spec.ID)
+	unlock, err := p.locks.Lock(ctx, spec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (p *Provider) build(ctx context.Context, spec providers.Spec, image client.
 		return fmt.Errorf("close standard input: %w", err)
 	}
 	done(ctx, "token")
-	dir.awaitSocket(ctx)
+	providers.AwaitSocket(ctx, dir.socket())
 	done(ctx, "socket")
 	return nil
 }
@@ -260,10 +260,10 @@ func (p *Provider) Get(ctx context.Context, id string) (providers.Handle, error)
 // Delete kills the sandbox's processes and removes its task, container, snapshot, mounts,
 // directory and lease, whatever of them is there.
 func (p *Provider) Delete(ctx context.Context, id string) error {
-	if !idPattern.MatchString(id) {
+	if !providers.ValidID(id) {
 		return nil
 	}
-	unlock, err := p.lock(ctx, id)
+	unlock, err := p.locks.Lock(ctx, id)
 	if err != nil {
 		return err
 	}

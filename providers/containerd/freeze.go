@@ -22,34 +22,26 @@ const freezeTimeout = 5 * time.Second
 // by containerd each pause and resume would start a runc, and a shim that paused a container
 // refuses what it does not refuse otherwise. runc looks at the cgroup itself.
 func (h handle) Pause(ctx context.Context) error {
-	unlock, err := h.p.lock(ctx, h.id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	f, err := freezerOf(h.p.containerID(h.id))
-	if err == nil {
-		err = f.freeze(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("pause sandbox %s: %w", h.id, err)
-	}
-	return nil
+	return h.withFreezer(ctx, "pause", func(f freezer) error { return f.freeze(ctx) })
 }
 
 // Resume thaws the container's cgroup.
 func (h handle) Resume(ctx context.Context) error {
-	unlock, err := h.p.lock(ctx, h.id)
+	return h.withFreezer(ctx, "resume", freezer.thaw)
+}
+
+func (h handle) withFreezer(ctx context.Context, verb string, do func(freezer) error) error {
+	unlock, err := h.p.locks.Lock(ctx, h.id)
 	if err != nil {
-		return err
+		return err //nolint:wrapcheck // It names the sandbox.
 	}
 	defer unlock()
 	f, err := freezerOf(h.p.containerID(h.id))
 	if err == nil {
-		err = f.thaw()
+		err = do(f)
 	}
 	if err != nil {
-		return fmt.Errorf("resume sandbox %s: %w", h.id, err)
+		return fmt.Errorf("%s sandbox %s: %w", verb, h.id, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -63,31 +62,13 @@ func (d hostDir) make(spec providers.Spec, owner int, user account) error {
 	return nil
 }
 
-// mountDir mounts the open directory itself, read-only, whatever its path leads to by now.
-// To a sandbox with a user namespace root's files are its root's, where the file system can do that.
+// mountDir mounts a directory read-only. To a sandbox with a user namespace root's files are its
+// root's, where the file system can do that.
 func (d hostDir) mountDir(name string, dir *providers.Dir, owner int) error {
-	target := d.path(name)
-	if err := os.Mkdir(target, 0o700); err != nil {
-		return fmt.Errorf("make directory: %w", err)
+	if owner == 0 {
+		return dir.MountAt(d.path(name), nil) //nolint:wrapcheck // It names the directory.
 	}
-	tree, err := unix.OpenTree(dir.FD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err != nil {
-		return fmt.Errorf("clone %s: %w", dir.Path, err)
-	}
-	defer unix.Close(tree) //nolint:errcheck // the mount holds it
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return fmt.Errorf("make %s read-only: %w", dir.Path, err)
-	}
-	if owner != 0 {
-		if err := shiftTree(tree, owner); err != nil {
-			return err
-		}
-	}
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount %s: %w", dir.Path, err)
-	}
-	return nil
+	return dir.MountAt(d.path(name), func(tree int) error { return shiftTree(tree, owner) }) //nolint:wrapcheck // It names the directory.
 }
 
 // shiftTree gives a mount that is not attached yet the owners of a sandbox. On a file system that
@@ -110,7 +91,7 @@ func shiftTree(tree, owner int) error {
 // mount that does not go away can never be emptied.
 func (d hostDir) remove() error {
 	for _, name := range []string{projectName, bundleName, socketDirName, diskName} {
-		if err := unmountAll(d.path(name)); err != nil {
+		if err := providers.UnmountAll(d.path(name)); err != nil {
 			return err
 		}
 	}
@@ -123,20 +104,6 @@ func (d hostDir) remove() error {
 		}
 	}
 	return nil
-}
-
-// unmountAll unmounts until nothing is mounted at path.
-func unmountAll(path string) error {
-	for {
-		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		switch {
-		case err == nil || errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // nothing is mounted there
-			return nil
-		default:
-			return fmt.Errorf("unmount %s: %w", path, err)
-		}
-	}
 }
 
 // tokenPipe is the FIFO through which containerd's shim carries the token to the runtime's
@@ -189,25 +156,6 @@ func (t *tokenPipe) taken(done <-chan struct{}) error {
 		select {
 		case <-done:
 			return errors.New("hand over token: nobody took it")
-		case <-tick.C:
-		}
-	}
-}
-
-// awaitSocket waits a moment until the runtime has made its socket, so that the first try to
-// connect is not made in vain and followed by a pause. One that is slow or has ended is
-// for the caller to find out.
-func (d hostDir) awaitSocket(ctx context.Context) {
-	const patience = 100 * time.Millisecond
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if _, err := os.Lstat(d.socket()); err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}

@@ -213,7 +213,7 @@ func (p *Provider) filter(ctx context.Context, cid, netns string, box netBox) er
 // SetNetwork replaces what a bridged sandbox may reach; connections to what it no longer may
 // reach end. The mode and the name servers stay.
 func (h handle) SetNetwork(ctx context.Context, n providers.Network) error {
-	unlock, err := h.p.lock(ctx, h.id)
+	unlock, err := h.p.locks.Lock(ctx, h.id)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (p *Provider) restoreRules(ctx context.Context) error {
 	}
 	boxes := map[string]netBox{}
 	for _, d := range dirs {
-		if !idPattern.MatchString(d.Name()) {
+		if !providers.ValidID(d.Name()) {
 			continue
 		}
 		if box, bridged := p.hostDir(d.Name()).readNetwork(); bridged && box.Device != "" {

@@ -146,7 +146,7 @@ func (d hostDir) removeLower() error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(d.path(lowerName), e.Name())
-		if err := unmountAll(path); err != nil {
+		if err := providers.UnmountAll(path); err != nil {
 			return err
 		}
 		if err := unix.Rmdir(path); err != nil && !errors.Is(err, os.ErrNotExist) {

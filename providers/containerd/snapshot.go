@@ -46,14 +46,14 @@ func (p *Provider) keepImage(ctx context.Context, cid string, image client.Image
 
 // Snapshot makes an image of a sandbox's file system. See providers.Snapshotter.
 func (p *Provider) Snapshot(ctx context.Context, id, name string) (_ providers.Image, err error) {
-	if !idPattern.MatchString(id) {
+	if !providers.ValidID(id) {
 		return providers.Image{}, errs.New(errs.NotFound, errs.SandboxNotFound, "no sandbox %s", id)
 	}
 	if name == "" {
 		return providers.Image{}, errs.Invalid("image", "is required")
 	}
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	unlock, err := p.lock(ctx, id)
+	unlock, err := p.locks.Lock(ctx, id)
 	if err != nil {
 		return providers.Image{}, err
 	}

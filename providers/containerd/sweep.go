@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/providers"
 )
 
 const (
@@ -40,7 +42,7 @@ func (p *Provider) sweep(ctx context.Context, cid string) error {
 		thaw(cid)
 		if time.Now().After(deadline) {
 			for _, path := range mounts {
-				if err := unmountAll(path); err != nil {
+				if err := providers.UnmountAll(path); err != nil {
 					return err
 				}
 			}

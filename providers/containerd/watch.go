@@ -56,7 +56,7 @@ func (p *Provider) list(ctx context.Context) (map[string]providers.Status, error
 	}
 	all := map[string]providers.Status{}
 	add := func(id string) {
-		if _, known := all[id]; !known && idPattern.MatchString(id) {
+		if _, known := all[id]; !known && providers.ValidID(id) {
 			all[id] = p.statusOf(id, byContainer[p.containerID(id)])
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"golang.org/x/sys/unix"
+
+	"github.com/agentixd/agentixd/providers"
 )
 
 const (
@@ -77,7 +79,7 @@ func (p *Provider) clearWork(ctx context.Context) error {
 // removeView unmounts an image that was looked at. It removes no more than the mount point.
 func (p *Provider) removeView(name string) error {
 	path := filepath.Join(p.cfg.StateDir, name)
-	if err := unmountAll(path); err != nil {
+	if err := providers.UnmountAll(path); err != nil {
 		return err
 	}
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -28,8 +28,8 @@ func unsupported(format string, args ...any) error {
 // check refuses what this provider or this engine cannot do, before anything is made.
 func (p *Provider) check(spec providers.Spec) error {
 	switch {
-	case !idPattern.MatchString(spec.ID):
-		return errs.Invalid("sandbox_id", "must match %s", idPattern)
+	case !providers.ValidID(spec.ID):
+		return providers.InvalidID()
 	case spec.Image == "":
 		return errs.Invalid("sandbox.image", "the docker provider needs the name of an image of the engine")
 	case spec.RuntimeURL != "":

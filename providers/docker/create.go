@@ -25,7 +25,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 	if err := p.check(spec); err != nil {
 		return nil, err
 	}
-	unlock, err := p.lock(ctx, spec.ID)
+	unlock, err := p.locks.Lock(ctx, spec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.H
 		}
 		return nil, err
 	}
-	dir.awaitSocket(ctx)
+	providers.AwaitSocket(ctx, dir.socket())
 	return handle{p: p, id: spec.ID}, nil
 }
 
@@ -138,10 +138,10 @@ func (p *Provider) start(ctx context.Context, spec providers.Spec, cid string) e
 // Delete kills the sandbox's processes and removes its container and directory, whatever of
 // them is there.
 func (p *Provider) Delete(ctx context.Context, id string) error {
-	if !idPattern.MatchString(id) {
+	if !providers.ValidID(id) {
 		return nil
 	}
-	unlock, err := p.lock(ctx, id)
+	unlock, err := p.locks.Lock(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -10,14 +10,11 @@ package docker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +34,6 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 func init() {
 	providers.Register(Name, func(ctx context.Context, cfg providers.Config) (providers.Provider, error) {
 		return New(ctx, cfg)
@@ -53,8 +48,8 @@ type Provider struct {
 	info   engineInfo
 	exits  providers.Exits
 
-	mu      sync.Mutex
-	locks   map[string]*idLock
+	locks   providers.IDLocks
+	mu      sync.Mutex        // of watched
 	watched map[string]string // engine's id of the container, by sandbox whose exit is to be told
 	imageMu sync.RWMutex      // held while names of images change, or one is taken
 
@@ -113,7 +108,7 @@ func New(ctx context.Context, cfg providers.Config) (*Provider, error) {
 	}
 	p := &Provider{
 		cfg: cfg, log: cfg.Logger.With("provider", Name), engine: newEngine(socket),
-		locks: map[string]*idLock{}, watched: map[string]string{},
+		watched: map[string]string{},
 	}
 	p.closing, p.stop = context.WithCancelCause(context.Background())
 	if err := p.probe(ctx, socket); err != nil {
@@ -180,42 +175,5 @@ func (p *Provider) Close() error {
 // containerName is the name on the engine, which is shared with other daemons: a readable part
 // and a hash of instance and id.
 func (p *Provider) containerName(id string) string {
-	sum := sha256.Sum256([]byte(p.cfg.Instance + "/" + id))
-	readable := strings.Join(strings.FieldsFunc(id, func(r rune) bool { return r == '-' }), "-")
-	if len(readable) > 32 {
-		readable = strings.TrimRight(readable[:32], "-")
-	}
-	return "agx-" + readable + "-" + hex.EncodeToString(sum[:8])
-}
-
-// idLock serialises what is done to one id.
-type idLock struct {
-	held  chan struct{} // holds one token while locked
-	users int
-}
-
-// lock waits for the id; unlock frees it.
-func (p *Provider) lock(ctx context.Context, id string) (unlock func(), err error) {
-	p.mu.Lock()
-	l, ok := p.locks[id]
-	if !ok {
-		l = &idLock{held: make(chan struct{}, 1)}
-		p.locks[id] = l
-	}
-	l.users++
-	p.mu.Unlock()
-	leave := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(p.locks, id)
-		}
-	}
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf("wait for another operation on sandbox %s: %w", id, context.Cause(ctx))
-	}
+	return providers.EngineName(p.cfg.Instance, id)
 }

@@ -61,7 +61,7 @@ func (h handle) Pause(ctx context.Context) error { return h.freeze(ctx, "pause",
 func (h handle) Resume(ctx context.Context) error { return h.freeze(ctx, "unpause", false) }
 
 func (h handle) freeze(ctx context.Context, what string, paused bool) error {
-	unlock, err := h.p.lock(ctx, h.id)
+	unlock, err := h.p.locks.Lock(ctx, h.id)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func lastOf(r io.Reader) (tail []byte) {
 
 // Get returns the handle of a sandbox that exists, running or not.
 func (p *Provider) Get(ctx context.Context, id string) (providers.Handle, error) {
-	if !idPattern.MatchString(id) {
+	if !providers.ValidID(id) {
 		return nil, noSandbox(id)
 	}
 	_, err := p.inspect(ctx, p.containerName(id))

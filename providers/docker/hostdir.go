@@ -1,12 +1,10 @@
 package docker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,34 +39,12 @@ func (d hostDir) fill(spec providers.Spec) error {
 		return fmt.Errorf("mount socket directory: %w", err)
 	}
 	if spec.Project != nil {
-		if err := d.mountDir(projectName, spec.Project); err != nil {
+		if err := spec.Project.MountAt(d.path(projectName), nil); err != nil {
 			return err
 		}
 	}
 	if spec.Bundle != nil {
-		return d.mountDir(bundleName, &spec.Bundle.Dir)
-	}
-	return nil
-}
-
-// mountDir mounts the open directory itself, read-only, whatever its path leads to by now. The
-// engine binds this mount with all its restrictions.
-func (d hostDir) mountDir(name string, dir *providers.Dir) error {
-	target := d.path(name)
-	if err := os.Mkdir(target, 0o700); err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	tree, err := unix.OpenTree(dir.FD, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err != nil {
-		return fmt.Errorf("clone %s: %w", dir.Path, err)
-	}
-	defer unix.Close(tree) //nolint:errcheck // the mount holds it
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return fmt.Errorf("make %s read-only: %w", dir.Path, err)
-	}
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount %s: %w", dir.Path, err)
+		return spec.Bundle.Dir.MountAt(d.path(bundleName), nil)
 	}
 	return nil
 }
@@ -77,7 +53,7 @@ func (d hostDir) mountDir(name string, dir *providers.Dir) error {
 // mount that does not go away can never be emptied.
 func (d hostDir) remove() error {
 	for _, name := range []string{projectName, bundleName, socketDirName} {
-		if err := unmountAll(d.path(name)); err != nil {
+		if err := providers.UnmountAll(d.path(name)); err != nil {
 			return err
 		}
 	}
@@ -87,37 +63,4 @@ func (d hostDir) remove() error {
 		}
 	}
 	return nil
-}
-
-// unmountAll unmounts until nothing is mounted at path.
-func unmountAll(path string) error {
-	for {
-		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		switch {
-		case err == nil || errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // nothing is mounted there
-			return nil
-		default:
-			return fmt.Errorf("unmount %s: %w", path, err)
-		}
-	}
-}
-
-// awaitSocket waits a moment until the runtime has made its socket, so that the first try to
-// connect is not made in vain and followed by a pause. One that is slow or has ended is
-// for the caller to find out.
-func (d hostDir) awaitSocket(ctx context.Context) {
-	const patience = 100 * time.Millisecond
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if _, err := os.Lstat(d.socket()); err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

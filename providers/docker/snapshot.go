@@ -14,14 +14,14 @@ import (
 // Snapshot makes an image of a sandbox's file system: the engine's commit, during which all
 // processes stand still. See providers.Snapshotter.
 func (p *Provider) Snapshot(ctx context.Context, id, image string) (providers.Image, error) {
-	if !idPattern.MatchString(id) {
+	if !providers.ValidID(id) {
 		return providers.Image{}, noSandbox(id)
 	}
 	_, repo, tag, err := repoAndTag("image", image)
 	if err != nil {
 		return providers.Image{}, err
 	}
-	unlock, err := p.lock(ctx, id)
+	unlock, err := p.locks.Lock(ctx, id)
 	if err != nil {
 		return providers.Image{}, err
 	}

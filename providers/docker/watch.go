@@ -76,7 +76,7 @@ func (p *Provider) list(ctx context.Context) (map[string]providers.Status, error
 		}
 	}
 	for _, d := range dirs {
-		if _, known := all[d.Name()]; !known && d.IsDir() && idPattern.MatchString(d.Name()) {
+		if _, known := all[d.Name()]; !known && d.IsDir() && providers.ValidID(d.Name()) {
 			all[d.Name()] = lost(d.Name())
 		}
 	}
@@ -102,7 +102,7 @@ func (p *Provider) containers(ctx context.Context) ([]listed, error) {
 	}
 	return slices.DeleteFunc(all, func(c listed) bool {
 		id := c.Labels[labelSandbox]
-		return !idPattern.MatchString(id) || !slices.Contains(c.Names, "/"+p.containerName(id))
+		return !providers.ValidID(id) || !slices.Contains(c.Names, "/"+p.containerName(id))
 	}), nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +29,6 @@ import (
 
 // Name is the provider's registered name.
 const Name = "external"
-
-var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func init() {
 	providers.Register(Name, func(_ context.Context, cfg providers.Config) (providers.Provider, error) {
@@ -96,7 +93,7 @@ func (p *Provider) load() error {
 	}
 	for _, e := range entries {
 		id, isRecord := strings.CutSuffix(e.Name(), ".json")
-		if !isRecord || !idPattern.MatchString(id) {
+		if !isRecord || !providers.ValidID(id) {
 			if strings.HasSuffix(e.Name(), ".new") { // of a daemon that died over it
 				_ = os.Remove(filepath.Join(p.dir, e.Name()))
 			}
@@ -158,8 +155,8 @@ func (p *Provider) refuse(spec providers.Spec) error {
 			"the external provider joins a runtime that someone else runs and cannot %s; leave it unset", what)
 	}
 	switch {
-	case !idPattern.MatchString(spec.ID):
-		return errs.Invalid("sandbox_id", "must match %s", idPattern)
+	case !providers.ValidID(spec.ID):
+		return providers.InvalidID()
 	case p.allow.empty():
 		return errs.New(errs.FailedPrecondition, errs.Unsupported,
 			"external runtimes are off; agentixd's --external-allow names the addresses that may be joined")

@@ -14,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 
@@ -28,8 +27,6 @@ const Name = "process"
 // markerEnv is set in every process of a sandbox, with the sandbox's directory as its
 // value, so that Delete finds those that left the process tree.
 const markerEnv = "AGENTIX_SANDBOX_DIR"
-
-var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func init() {
 	providers.Register(Name, func(_ context.Context, cfg providers.Config) (providers.Provider, error) {
@@ -90,7 +87,7 @@ func (p *Provider) adopt() error {
 		return fmt.Errorf("read state directory: %w", err)
 	}
 	for _, e := range entries {
-		if !e.IsDir() || !idPattern.MatchString(e.Name()) {
+		if !e.IsDir() || !providers.ValidID(e.Name()) {
 			continue
 		}
 		s := newSandbox(e.Name(), filepath.Join(p.cfg.StateDir, e.Name()))
@@ -153,8 +150,8 @@ func refuse(spec providers.Spec) error {
 		return errs.New(errs.FailedPrecondition, errs.Unsupported, "the process provider %s; leave it unset", what)
 	}
 	switch {
-	case !idPattern.MatchString(spec.ID):
-		return errs.Invalid("sandbox_id", "must match %s", idPattern)
+	case !providers.ValidID(spec.ID):
+		return providers.InvalidID()
 	case spec.Image != "":
 		return unsupported("has no images and cannot use sandbox.image")
 	case spec.Bundle != nil:
