@@ -2,45 +2,32 @@ package gateway
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // handleRemote serves Remote, in place of the generated handler, which knows no Prefer header.
 func (g *gateway) handleRemote() error {
-	const pattern = "/v1/{sandbox=sandboxes/*}:remote"
-	err := g.mux.HandlePath(http.MethodPost, pattern, func(w http.ResponseWriter, r *http.Request, path map[string]string) {
-		ctx, err := runtime.AnnotateContext(r.Context(), g.mux, r, agentixv1.RemoteService_Remote_FullMethodName, runtime.WithHTTPPathPattern(pattern))
-		if err != nil {
-			g.rpcError(r.Context(), g.mux, marshaler{}, w, r, err)
-			return
-		}
-		request := &agentixv1.RemoteRequest{}
-		if err := (marshaler{}).NewDecoder(r.Body).Decode(request); err != nil && !errors.Is(err, io.EOF) {
-			g.rpcError(ctx, g.mux, marshaler{}, w, r, status.Error(codes.InvalidArgument, err.Error()))
-			return
-		}
-		request.Sandbox = path["sandbox"]
-		_, _ = io.Copy(io.Discard, r.Body)
-		c := &remoteCall{gateway: g, client: agentixv1.NewRemoteServiceClient(g.Conn), w: w, prefer: parsePrefer(r.Header.Values("Prefer"))}
-		if err := c.serve(ctx, request); err != nil {
-			g.rpcError(runtime.NewServerMetadataContext(ctx, c.metadata), g.mux, marshaler{}, w, r, err)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("register Remote: %w", err)
-	}
-	return nil
+	return g.route(http.MethodPost, "/v1/{sandbox=sandboxes/*}:remote", agentixv1.RemoteService_Remote_FullMethodName,
+		func(ctx context.Context, w http.ResponseWriter, r *http.Request, path map[string]string) error {
+			request := &agentixv1.RemoteRequest{}
+			if err := decodeBody(r.Body, request); err != nil {
+				return err
+			}
+			request.Sandbox = path["sandbox"]
+			_, _ = io.Copy(io.Discard, r.Body)
+			c := &remoteCall{gateway: g, client: agentixv1.NewRemoteServiceClient(g.Conn), w: w, prefer: parsePrefer(r.Header.Values("Prefer"))}
+			if err := c.serve(ctx, request); err != nil { // answered here: with the headers of the RPC
+				g.rpcError(runtime.NewServerMetadataContext(ctx, c.metadata), g.mux, marshaler{}, w, r, err)
+			}
+			return nil
+		})
 }
 
 // remoteCall is one request to Remote.

@@ -2,16 +2,14 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // eventsFilter names the fields of StreamEventsRequest that are not query parameters.
@@ -20,35 +18,23 @@ var eventsFilter = utilities.NewDoubleArray([][]string{{"sandbox"}})
 // handleEvents serves StreamEvents as newline-delimited JSON or as server-sent events. The
 // generated handler would wrap each response into {"result": …}, with all its events in one line.
 func (g *gateway) handleEvents() error {
-	const pattern = "/v1/{sandbox=sandboxes/*}/events"
-	err := g.mux.HandlePath(http.MethodGet, pattern, func(w http.ResponseWriter, r *http.Request, path map[string]string) {
-		ctx, err := runtime.AnnotateContext(r.Context(), g.mux, r, agentixv1.EventService_StreamEvents_FullMethodName, runtime.WithHTTPPathPattern(pattern))
-		if err != nil {
-			g.rpcError(r.Context(), g.mux, marshaler{}, w, r, err)
-			return
-		}
-		request := &agentixv1.StreamEventsRequest{}
-		if err := runtime.PopulateQueryParameters(request, r.URL.Query(), eventsFilter); err != nil {
-			g.rpcError(ctx, g.mux, marshaler{}, w, r, status.Error(codes.InvalidArgument, err.Error()))
-			return
-		}
-		request.Sandbox = path["sandbox"]
-		f := newForwarding(g, w, r)
-		if f.resumed != "" { // the same address as before, whatever it says of the beginning
-			request.Start = &agentixv1.StreamEventsRequest_After{After: f.resumed}
-		}
-		stream, err := agentixv1.NewEventServiceClient(g.Conn).StreamEvents(ctx, request)
-		if err == nil {
-			err = f.run(stream.Recv)
-		}
-		if err != nil {
-			g.rpcError(ctx, g.mux, marshaler{}, w, r, err)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("register the event stream: %w", err)
-	}
-	return nil
+	return g.route(http.MethodGet, "/v1/{sandbox=sandboxes/*}/events", agentixv1.EventService_StreamEvents_FullMethodName,
+		func(ctx context.Context, w http.ResponseWriter, r *http.Request, path map[string]string) error {
+			request := &agentixv1.StreamEventsRequest{}
+			if err := decodeQuery(r.URL.Query(), request, eventsFilter); err != nil {
+				return err
+			}
+			request.Sandbox = path["sandbox"]
+			f := newForwarding(g, w, r)
+			if f.resumed != "" { // the same address as before, whatever it says of the beginning
+				request.Start = &agentixv1.StreamEventsRequest_After{After: f.resumed}
+			}
+			stream, err := agentixv1.NewEventServiceClient(g.Conn).StreamEvents(ctx, request)
+			if err != nil {
+				return err
+			}
+			return f.run(stream.Recv)
+		})
 }
 
 // forwarding is one stream of events on its way to an HTTP client.

@@ -1,45 +1,30 @@
 package gateway
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 
 	agentixv1 "github.com/agentixd/agentixd/gen/go/agentix/v1"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // handleWatch serves WatchSandboxes as newline-delimited JSON, one change in a line, as
 // handleEvents does with events.
 func (g *gateway) handleWatch() error {
-	const pattern = "/v1/sandboxes:watch"
-	err := g.mux.HandlePath(http.MethodGet, pattern, func(w http.ResponseWriter, r *http.Request, _ map[string]string) {
-		ctx, err := runtime.AnnotateContext(r.Context(), g.mux, r, agentixv1.SandboxService_WatchSandboxes_FullMethodName, runtime.WithHTTPPathPattern(pattern))
-		if err != nil {
-			g.rpcError(r.Context(), g.mux, marshaler{}, w, r, err)
-			return
-		}
-		request := &agentixv1.WatchSandboxesRequest{}
-		if err := runtime.PopulateQueryParameters(request, r.URL.Query(), utilities.NewDoubleArray(nil)); err != nil {
-			g.rpcError(ctx, g.mux, marshaler{}, w, r, status.Error(codes.InvalidArgument, err.Error()))
-			return
-		}
-		stream, err := agentixv1.NewSandboxServiceClient(g.Conn).WatchSandboxes(ctx, request)
-		if err == nil {
-			err = g.forwardChanges(w, stream.Recv)
-		}
-		if err != nil {
-			g.rpcError(ctx, g.mux, marshaler{}, w, r, err)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("register the watch of sandboxes: %w", err)
-	}
-	return nil
+	return g.route(http.MethodGet, "/v1/sandboxes:watch", agentixv1.SandboxService_WatchSandboxes_FullMethodName,
+		func(ctx context.Context, w http.ResponseWriter, r *http.Request, _ map[string]string) error {
+			request := &agentixv1.WatchSandboxesRequest{}
+			if err := decodeQuery(r.URL.Query(), request, utilities.NewDoubleArray(nil)); err != nil {
+				return err
+			}
+			stream, err := agentixv1.NewSandboxServiceClient(g.Conn).WatchSandboxes(ctx, request)
+			if err != nil {
+				return err
+			}
+			return g.forwardChanges(w, stream.Recv)
+		})
 }
 
 // forwardChanges writes what recv gives until its end. An error before anything was written
